@@ -3,7 +3,8 @@
 Usage: ``python -m bench hooks [--calls N]``. A realm of the template ``coding-agents`` and its server; an agent that
 sends the events of Claude Code one after another on one connection, and on a new connection for each. Every call is
 judged, leased, recorded durably and reported. Bare is ``GET /healthz`` on the same connection, in turns with the calls.
-To reach on an idle machine: the decision of a call, p50, below 25 ms.
+To reach on an idle machine: the decision of a call, p50, below 25 ms. Then the CPU time of the process of a hook, in
+turns with that of Python that does nothing; to reach: 1.5 times of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -23,10 +25,12 @@ from typing import Any
 
 import httpx
 
+from worldprotocol.agents import hook_client
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 
 LIMIT_MS = 25.0
+LIMIT_RATIO = 1.5
 WARM = 20
 HOOK = "/v1/realms/main/hooks/claude-code"
 
@@ -107,6 +111,33 @@ def show(what: str, found: dict[str, list[float]]) -> None:
         )
 
 
+def cpu_ms(command: list[str], given: str, environment: dict[str, str]) -> float:
+    """Return the CPU time of a process, in ms."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{command} failed: {done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
+
+
+def measure_client(url: str, token: str, project: Path, calls: int) -> None:
+    """Print the CPU time of the client of hooks beside that of Python doing nothing; the first call leaves a guard."""
+    python = [sys.executable, "-I", "-S"]
+    hook = [*python, hook_client.FILE, "claude-code", "--server", url, "--realm", "main"]
+    bare, asked = [], []
+    for number in range(1 + calls):
+        given = [json.dumps(one) for one in events(project, calls + number)]
+        bare.append(cpu_ms([*python, "-c", "pass"], "", dict(os.environ)))
+        asked += [cpu_ms(hook, one, {"WORLDCTL_TOKEN": token}) for one in given][:1]  # the report is not counted
+    ratio = median(asked[1:]) / median(bare[1:])
+    print(
+        f"  {'CPU of the client of hooks':<40} p50 {median(asked[1:]):6.2f} ms   to bare Python {ratio:5.2f}",
+        flush=True,
+    )
+    print(f"  to reach: {LIMIT_RATIO:g} times bare Python; measured {ratio:.2f}", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,6 +147,7 @@ def main() -> None:
         kept = measure(url, token, Path(name) / "project", given.calls, keeps=True)
         show("one connection", kept)
         show("a new connection each", measure(url, token, Path(name) / "project", given.calls, keeps=False))
+        measure_client(url, token, Path(name) / "project", given.calls)
     decided = median(kept["PreToolUse"])
     print(f"  to reach: a decision below {LIMIT_MS:g} ms; measured {decided:.2f} ms", flush=True)
 

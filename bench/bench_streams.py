@@ -1,22 +1,28 @@
 """Events over SSE to many readers: time from the commit to each reader, CPU time of a delivery, memory of a reader.
 
-Usage: ``python -m bench streams [--readers N] [--intents N] [--idle N]``. All readers follow one realm in SQLite; one
-caller submits intents over HTTP, each after the events of the one before have reached all readers. The time of an
-event is from its own `at`, which precedes its commit, to the moment when the bytes are read; the process that reads
-them has a core of its own at best. CPU time is that of the server, user and system, for each event of each reader; the
-readers' memory is the growth of the server's resident memory. To reach: 1,000 readers get an event within 100 ms.
+Usage: ``python -m bench streams [--readers N] [--intents N] [--idle N] [--beside N]``. All readers follow one realm in
+SQLite; one caller submits intents over HTTP, each after the events of the one before have reached all readers. The time
+of an event is from its own `at`, which precedes its commit, to the moment when the bytes are read; the process that
+reads them has a core of its own at best. CPU time is that of the server, user and system, for each event of each
+reader; the readers' memory is the growth of the server's resident memory. To reach: 1,000 readers get an event within
+100 ms.
+
+The last line is of a caller that writes without a pause, alone and beside many readers, which another process reads:
+time of a write, and CPU time of the server for it. To reach: 1.5 times the time of a write alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import resource
 import selectors
 import socket
 import tempfile
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 
 import orjson
 import psutil
@@ -69,6 +75,13 @@ class Readers:
                     at = orjson.loads(content.split(b"\r\n")[0])["state"]["at"]
         return arrivals, events, at
 
+    def take(self) -> None:
+        """Read and discard what has arrived."""
+        for key, _ in self._selector.select(0):
+            one = key.fileobj
+            assert isinstance(one, socket.socket)
+            one.recv(1 << 20)
+
     def close(self) -> None:
         """Close the connections."""
         for one in self.sockets:
@@ -120,12 +133,68 @@ def idle(port: int, process: psutil.Process, token: str, readers: int, seconds: 
     print(f"  {readers:>6,} idle readers: {held / 1024:5.1f} KiB a reader   {share:6.1%} of a core", flush=True)
 
 
+def answered(one: socket.socket) -> None:
+    """Read one answer."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += one.recv(65_536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    while len(body) < length:
+        body += one.recv(65_536)
+
+
+def written(port: int, process: psutil.Process, token: str, first: int, count: int) -> tuple[float, float]:
+    """Return the median time of a write of one caller, and the CPU time of the server for each, in seconds."""
+    times, before = [], cpu_of(process)
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as one:
+        for number in range(first, first + count):
+            begin = time.perf_counter()
+            one.sendall(intent(token, number))
+            answered(one)
+            times.append(time.perf_counter() - begin)
+    return median(times), (cpu_of(process) - before) / count
+
+
+def _drain(port: int, token: str, count: int, channel: Connection) -> None:
+    """Read streams until something is received."""
+    streams = Readers(port, token, count)
+    channel.send(None)
+    while not channel.poll():
+        streams.take()
+        time.sleep(0.02)
+    streams.close()
+
+
+def beside(port: int, process: psutil.Process, token: str, readers: int, intents: int) -> None:
+    """Measure writes alone and beside readers, and print them."""
+    context = multiprocessing.get_context("spawn")
+    written(port, process, token, 10_000, intents)
+    alone, cpu = written(port, process, token, 20_000, intents)
+    here, there = context.Pipe()
+    drain = context.Process(target=_drain, args=(port, token, readers, there))
+    drain.start()
+    here.recv()
+    written(port, process, token, 30_000, intents)
+    time.sleep(5)  # the readers have what was written
+    busy, busy_cpu = written(port, process, token, 40_000, intents)
+    here.send(None)
+    drain.join()
+    print(
+        f"  a write: {alone * 1e3:6.1f} ms, {cpu * 1e3:5.1f} ms of CPU   beside {readers:,} readers: "
+        f"{busy * 1e3:6.1f} ms, {busy_cpu * 1e3:5.1f} ms of CPU   {busy / alone:5.2f}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readers", type=int, default=1_000, help="that get every event")
     parser.add_argument("--intents", type=int, default=20, help="submitted one after the other")
     parser.add_argument("--idle", type=int, default=5_000, help="readers without events")
+    parser.add_argument("--beside", type=int, default=2_000, help="readers beside a caller that writes")
     given = parser.parse_args()
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
@@ -135,6 +204,7 @@ def main() -> None:
             for readers in sorted({1, 100, given.readers}):
                 deliver(port, process, token, readers, given.intents)
             idle(port, process, token, given.idle, 20)
+            beside(port, process, token, given.beside, 100)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ its time limit; every failure of a handler becomes an error value. ``rebuild_jou
 Source: design sections 4 and 8; HC-compute, HC-handlers, HC-journal, INT-13.5.
 """
 
-from host.effect_call import EffectCallInfo, idempotency_key
+from host.effect_call import DoubtfulEffect, EffectCallInfo, idempotency_key
 from host.effect_registry import EffectRegistry
 from host.effects import (
     DEFAULT_TIME_LIMIT_MS,
@@ -31,6 +31,7 @@ __all__ = [
     "SCOPE_VIOLATION",
     "STATE_CONFLICT",
     "Answer",
+    "DoubtfulEffect",
     "DroppedResult",
     "EffectCallInfo",
     "EffectFailure",

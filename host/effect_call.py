@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from world.clock import Clock, SystemClock
 from world.model.snapshot import SnapshotView
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from host.confinement import RunningCommand, StartOptions
     from host.workspace import Workspace
 
-__all__ = ["EffectCallInfo", "StartCommand", "idempotency_key", "start_unconfined"]
+__all__ = ["DoubtfulEffect", "EffectCallInfo", "StartCommand", "idempotency_key", "start_unconfined"]
 
 
 def idempotency_key(intent_id: str, requirement_id: str) -> str:
@@ -116,3 +116,26 @@ class EffectCallInfo:
     def view(self) -> SnapshotView:
         """The state in which the action requests the effect, its patches so far applied; read-only."""
         return self.look()
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtfulEffect:
+    """An effect that was requested and may have happened or not; ``look_up`` of its handler gets it.
+
+    Args:
+        type: the effect's name.
+        params: its parameters, as its handler receives them.
+        idempotency_key: the key under which the handler has made it, if it has.
+        intent_id: the attempt at the intent.
+        proposal_id: the approved proposal.
+        requested_at: when the effect was first requested, ms since 1970.
+        attempt: the number of the attempt whose outcome is not known.
+    """
+
+    type: str
+    params: Any
+    idempotency_key: str
+    intent_id: str
+    proposal_id: str
+    requested_at: int
+    attempt: int

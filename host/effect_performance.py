@@ -5,6 +5,7 @@ Source: HC-handlers, HC-context; KLIS-6; KO-3.3.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from host.confinement import RunningCommand, StartOptions
 from host.confinement.descendants import RUN
 from host.effect_answers import Answered, EffectPlace, shown
 from host.effect_call import EffectCallInfo, StartCommand, idempotency_key, start_unconfined
+from host.effect_look_up import NOT_KNOWN, asking
 from host.effect_registry import EffectRegistry
 from host.effect_resources import seen_in
 from host.effects import MAX_TIME_LIMIT_MS, EffectHandler, EffectResult
@@ -33,6 +35,8 @@ from world.state.ports import EffectAttempt, EffectTerms, ExecutionOrder, Perfor
 from world.state.proposal import ROLLBACK
 
 __all__ = ["EffectPerformer", "LeasesLostError"]
+
+_LOGGER = logging.getLogger("worldprotocol")
 
 RESTORE_RETRIES: Final = 3
 """How often restoring the workspace is retried when the operating system refuses."""
@@ -94,6 +98,39 @@ class EffectPerformer:
                     f"Effect {requirement.type!r} has no handler; register one. Registered types: {types}.",
                 )
             )
+        return self._performed(order, place, handler, attempt)
+
+    def look_up(
+        self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt | None = None
+    ) -> Performed | None:
+        """Find out what became of an effect in doubt by the ``look_up`` of its handler, as ``perform`` calls a handler.
+
+        Args:
+            order: the execution that requested it.
+            requirement: the effect.
+            call: as for ``perform``, of the attempt whose outcome is not known.
+
+        Returns:
+            The result. None where it is not known; an error value where it is not, and something was observed.
+        """
+        handler = self.effects.find(requirement.type)
+        asked = None if handler is None else asking(handler)
+        if asked is None:
+            return None
+        performed = self._performed(order, EffectPlace(requirement, order.now), asked, call or EffectAttempt())
+        error = performed.result.error
+        if error is None:
+            return performed
+        if error.code != NOT_KNOWN:
+            about = f"{requirement.type} of proposal {order.proposal_id}"
+            _LOGGER.warning("The effect %s stays in doubt, as it could not be looked up: %s", about, error.message)
+        return performed if performed.observed or performed.violations else None
+
+    def _performed(
+        self, order: ExecutionOrder, place: EffectPlace, handler: EffectHandler, attempt: EffectAttempt
+    ) -> Performed:
+        """Call a handler, if everything that it touches was declared."""
+        requirement = place.requirement
         place = replace(place, declared=handler.declared)
         watch = None
         if attempt.declared is not None and (attempt.declaration_required or self.environment is not None):

@@ -13,6 +13,9 @@ of patches, or any JSON value; the action decides what the answer means (HC-hand
         receipt = post(params["to"], params["text"], key=call.idempotency_key)
         return EffectResult({"receipt": receipt})
 
+An effect whose process ended before its result was recorded may have happened. Where that would be repeated in vain, a
+handler can find it out: ``look_up`` of its options is called with the ``DoubtfulEffect`` before a person is asked.
+
 With ``input`` a handler receives its parameters validated and as that type; its terms and touches may then depend on
 them (``host.effect_input``, ``host.effect_resources``).
 
@@ -28,7 +31,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
-from host.effect_call import EffectCallInfo
+from host.effect_call import DoubtfulEffect, EffectCallInfo
 from host.effect_input import EFFECT_INVALID_INPUT, EffectInput
 from host.effect_resources import (
     Predicate,
@@ -65,6 +68,7 @@ __all__ = [
     "EffectOptions",
     "EffectResult",
     "HandlerOptions",
+    "LookUp",
     "Predicate",
     "Touch",
     "handler",
@@ -133,6 +137,9 @@ Answer = (
 EffectFunction = Callable[[Any, EffectCallInfo], Any]
 """A handler's function; an ``async`` one returns the answer when awaited."""
 
+LookUp = Callable[[DoubtfulEffect], EffectResult | Awaitable[EffectResult | None] | None]
+"""Returns the result of an effect that may have happened; None where it cannot be found out."""
+
 I = TypeVar("I")  # noqa: E741 - the input of a declared effect
 O = TypeVar("O")  # noqa: E741 - its output
 TypedAnswer: TypeAlias = O | EffectResult | EffectFailure | Awaitable[O | EffectResult | EffectFailure]
@@ -154,6 +161,7 @@ class EffectHandler:
         isolation: ``thread`` runs it in a thread of the engine's process; ``process`` in a process that the
             operating system confines to the declaration (``host.isolation``).
         declared: the declaration with the type of its results; None accepts any.
+        look_up: finds out what became of an effect in doubt; None where only a person can.
 
     Raises:
         RefusedError: ``INVALID_HANDLER`` that names the handler and its fault.
@@ -168,12 +176,17 @@ class EffectHandler:
     time_limit_for: Callable[[Any], int] | None = None
     isolation: Isolation = "thread"
     declared: EffectType[Any, Any, Any] | None = None
+    look_up: LookUp | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not 0 < len(self.type) <= MAX_TYPE_CHARS:
             raise self._invalid(f"its effect's name must be a text of 1 to {MAX_TYPE_CHARS} characters")
-        if not _accepts_two_arguments(self.function):
+        if not _accepts(self.function, 2):
             raise self._invalid("it must be a function of two arguments, (params, call)")
+        if self.look_up is not None and not _accepts(self.look_up, 1):
+            raise self._invalid("its look_up must be a function of one argument, the effect")
+        if self.look_up is not None and self.isolation == "process":
+            raise self._invalid("with isolation='process' it cannot have a look_up, which runs in this process")
         terms = self.terms
         if not _is_between(terms.time_limit_ms, 1, MAX_TIME_LIMIT_MS):
             allowed = f"1 to {MAX_TIME_LIMIT_MS} milliseconds, not {terms.time_limit_ms!r}"
@@ -272,6 +285,8 @@ class EffectHandler:
             described["external"] = True
         if self.terms.needs_workspace:
             described["needsWorkspace"] = True
+        if self.look_up is not None:
+            described["looksUp"] = True
         if self.isolation != "thread":
             described["isolation"] = self.isolation
         return described
@@ -301,11 +316,12 @@ def _is_between(value: Any, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def _accepts_two_arguments(function: Any) -> bool:
+def _accepts(function: Any, count: int) -> bool:
+    """Return whether a function can be called with a number of arguments."""
     if not callable(function):
         return False
     try:
-        inspect.signature(function).bind(None, None)
+        inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
     except ValueError:  # functions of extension modules may have no signature
@@ -327,6 +343,11 @@ class EffectOptions(TypedDict, total=False):
         time_limit_ms: time after which an effect is abandoned, in milliseconds, or a function that returns it.
         retries: how often an effect is repeated after a failure that may be temporary; 0 by default.
         backoff_ms: wait before the first retry, in milliseconds; it doubles with each.
+        look_up: function ``(effect) -> EffectResult | None``, plain or ``async``, which finds out what became of an
+            effect in doubt (``host.effect_call.DoubtfulEffect``), such as by asking the other side for its idempotency
+            key. It is called once in each recovery, outside of the log's lock, within the time limit, and may touch
+            what the effect may touch. A result is recorded, and the execution continues with it; None leaves the
+            effect in doubt, and a person decides.
     """
 
     input: Any
@@ -335,6 +356,7 @@ class EffectOptions(TypedDict, total=False):
     time_limit_ms: int | Callable[[Any], int]
     retries: int
     backoff_ms: int
+    look_up: LookUp | None
 
 
 class HandlerOptions(EffectOptions, total=False):
@@ -390,6 +412,7 @@ def handler(
         False if callable(idempotent) else idempotent,
         retries=options.get("retries", 0),
         backoff_ms=options.get("backoff_ms", DEFAULT_BACKOFF_MS),
+        looks_up=options.get("look_up") is not None,
     )
     return lambda function: EffectHandler(
         name,
@@ -401,4 +424,5 @@ def handler(
         time_limit_for=time_limit if callable(time_limit) else None,
         isolation=options.get("isolation", "thread"),
         declared=declared,
+        look_up=options.get("look_up"),
     )

@@ -94,7 +94,8 @@ class Host:
     """Executes approved proposals; implements ``world.state.ports.Executor``.
 
     ``enforcement`` says whether patches outside approvedScope are refused (INT-13.5); ``keeper`` has the backups of the
-    workspace, None where there is no workspace.
+    workspace, None where there is no workspace. ``looks_up`` says whether effects in doubt are looked up here: where
+    the process performs effects, and where it is a worker.
 
     Args:
         domain: the domain to compute.
@@ -116,6 +117,7 @@ class Host:
         "_time_limit",
         "enforcement",
         "keeper",
+        "looks_up",
     )
 
     def __init__(
@@ -129,7 +131,7 @@ class Host:
         _check_domain(domain)
         self._domain = domain
         self._effects = effects
-        self._executes = options.get("execute", True)
+        self._executes = self.looks_up = options.get("execute", True)
         self.enforcement = check_enforcement(options.get("enforcement", "enforcing"))
         self._time_limit = options.get("time_limit") or TimeLimit()
         self._environment = options.get("environment")
@@ -221,7 +223,7 @@ class Host:
             if handler is None:
                 return replace(terms, known=self._executes)
             needs_workspace = terms.needs_workspace or handler.touches_files(params or {})
-            terms = replace(terms, needs_workspace=needs_workspace)
+            terms = replace(terms, needs_workspace=needs_workspace, looks_up=terms.looks_up and self.looks_up)
         return terms if self._executes or terms.external else terms.offered()
 
     def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
@@ -232,6 +234,12 @@ class Host:
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt | None = None) -> Performed:
         """Run one effect once, within its time limit; see ``EffectPerformer.perform``."""
         return self._performer.perform(order, requirement, call)
+
+    def look_up(
+        self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt | None = None
+    ) -> Performed | None:
+        """Find out what became of an effect in doubt; see ``EffectPerformer.look_up``."""
+        return self._performer.look_up(order, requirement, call)
 
     def _go_on(self, order: ExecutionOrder) -> tuple[Computation, int]:
         """Compute as far as the journal reaches, from where an earlier step stopped if it is still kept.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from world.log.sql.statement import STATEMENTS_FILE, SqlStatement
 from world.log.statements import Statements, compiled_events_at_query, compiled_events_query
-from world.read_models.index_statements import SOURCES, compiled_statement
+from world.read_models.index_sql.index_statements import SOURCES, compiled_statement
 
 MAX_TOPICS = 12
 """Most topics of a query for events that is compiled beforehand."""

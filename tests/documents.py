@@ -331,6 +331,10 @@ def _stream_name(topic: str) -> str:
         return "`run:ID`"
     if TOPICS[topic] in PROPOSAL_EVENTS:
         return "the proposal's id"
+    if topic.startswith("session."):
+        return "`session:ACTOR:SESSION`"
+    if topic == "caller.left":
+        return "`session:ACTOR:SESSION`, without a session `caller:ACTOR`"
     nothing: dict[str, Any] = {field.name: None for field in msgspec.structs.fields(TOPICS[topic]) if field.required}
     return f"`{stream_of(TOPICS[topic](**nothing))}`"
 

@@ -93,6 +93,9 @@ class Access:
             return None, {"worker"}
         if topic in CLAIMER:
             return holder_of(state), {"worker"}
+        if topic == "caller.left":
+            is_own = state["verified"].get("actorId") == state["actorId"]
+            return (state["actorId"], {"actor", "operator"}) if is_own else (None, {"operator"})
         if topic == "proposal.superseded":
             return state["by"], {"operator", "actor"} if holder_of(state) == state["by"] else {"operator"}
         must(topic in OPERATOR, "a topic without a caller")

@@ -8,7 +8,7 @@ from typing import Any
 from tests.second_forms import must
 
 State = Mapping[str, Any]
-HELD_IN = {"workspace": ("evaluating",), "effect": ("executing",)}
+HELD_IN = {"workspace": ("evaluating",), "effect": ("executing",), "caller": ("evaluating",)}
 
 
 def adoption_of(proposal: State, ruling: State, domain: State, actors: Mapping[str, State]) -> State:
@@ -34,6 +34,9 @@ def hold_is_possible(
     cause, names, in_force = state["cause"], state["names"], state.get("inForce")
     if cause == "effect":
         must(len(names) == 1 and in_force is None and state.get("atHand") is None, "not one type of effect")
+        return
+    if cause == "caller":
+        must(not names and in_force is None and state.get("atHand") is None, "not a caller")
         return
     if cause == "code":
         must(names and sources and in_force is None and state.get("atHand") is None, "no function that differs")

@@ -18,6 +18,7 @@ class Effects:
     schema: str | None
     leases: Leases
     proposals: dict[str, dict[str, Any]]
+    left: set[str]
 
     def open(self, state: State, *statuses: str) -> dict[str, Any]:
         """Return the proposal that an event is about, which is in one of these states."""
@@ -26,6 +27,32 @@ class Effects:
     def once(self, what: str, name: str) -> None:
         """Take an id in that must not come twice."""
         raise NotImplementedError
+
+    # Callers
+
+    def on_caller_left(self, state: State) -> None:
+        """Note the calls whose ends have to follow."""
+        self.callers_ended()
+        for name in state["calls"]:
+            proposal = self.proposals[name]
+            is_open = proposal["status"] in ("submitted", "evaluating", "approved", "executing")
+            must(is_open and proposal["actor"] == state["actorId"], "not an open call of the actor")
+            self.left.add(name)
+
+    def on_left_end(self, state: State, *, is_left: bool = False) -> None:
+        """End a call whose caller left; what ends for that reason was named before."""
+        must(not is_left or state["proposalId"] in self.left, "no caller left")
+        self.left.discard(state["proposalId"])
+
+    def callers_ended(self) -> None:
+        """Check that the calls whose callers left have ended."""
+        must(not self.left, "a call of a caller that left did not end")
+
+    def hurry(self, proposal: State, now: int) -> None:
+        """Let the claims of an actor on its own calls end soon."""
+        for name, claim in proposal["claims"].items():
+            if proposal["offers"][name][0].get("byActor"):
+                claim["deadline"] = min(claim["deadline"], now + 15_000)
 
     def on_effect_requested(self, state: State) -> None:
         """Compare the id of an effect, and the terms of an offer."""
@@ -90,6 +117,7 @@ class Effects:
         must(state["at"] >= due, "before the end of the backoff")
         must(state["deadline"] >= state["at"], "a deadline before the claim")
         must(not self.is_over(proposal, name), "an effect that may not be made any more")
+        must(state["proposalId"] not in self.left, "the caller left")
         proposal["claims"][name] = dict(state)
 
     def holder(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -135,7 +163,8 @@ class Effects:
         proposal, claim = self.holder(state)
         name = state["requirementId"]
         must(state["at"] > claim["deadline"], "before the deadline of the claim")
-        must(proposal["offers"][name][1] or self.is_over(proposal, name), "not idempotent")
+        may_end = ends_at_limit(proposal["offers"][name][0]) or self.is_over(proposal, name)
+        must(proposal["offers"][name][1] or may_end, "not idempotent")
         del proposal["claims"][name]
         proposal["times"][name] = (state["at"], 0)
 
@@ -153,7 +182,11 @@ class Effects:
         proposal, name = self.open(state, "executing"), state["requirementId"]
         must(name in proposal["requested"] | proposal["doubted"], "not requested")
         must(name not in proposal["fulfilled"], "fulfilled before")
+        must(not state.get("lookedUp") or name in proposal["doubted"], "looked up and not in doubt")
         error = state["result"].get("error")
+        attended = proposal["offers"].get(name, ({},))[0].get("attended")
+        is_not_called = "claim" not in state and (error or {}).get("code") == "TOOL_NOT_CALLED"
+        self.on_left_end(state, is_left=attended is not None and is_not_called)
         must(error is None or "code" in error, "an error without a code")
         self.answer(proposal, state)
         proposal["requested"].discard(name)
@@ -190,6 +223,7 @@ class Effects:
             must(claim is not None, "an offer that nobody claimed")
             must(claim is None or state["at"] > claim["deadline"], "before the deadline of the claim")
             must(not proposal["offers"][name][1], "idempotent")
+            must(not ends_at_limit(proposal["offers"][name][0]), "it ends at its limit")
         proposal["requested"].discard(name)
         proposal["doubted"].add(name)
 
@@ -205,6 +239,17 @@ def verified_actor(state: State) -> str | None:
     """Return the actor that the caller of an event was verified as; None where none was."""
     verified = state.get("verified") or {"method": "unauthenticated"}
     return None if verified["method"] == "unauthenticated" else verified["actorId"]
+
+
+def ends_at_limit(offer: State) -> bool:
+    """Return whether a call whose time is over has ended, and is not in doubt."""
+    return offer.get("attended") in ("hook", "run")
+
+
+def stream_of_caller(state: State) -> str:
+    """Return the stream of an event of a caller."""
+    session = state.get("session")
+    return f"caller:{state['actorId']}" if session is None else f"session:{state['actorId']}:{session}"
 
 
 def same(claim: State, told: State) -> bool:

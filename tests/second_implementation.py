@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.second_access import Access
 from tests.second_adoptions import HELD_IN, adoption_of, hold_is_possible
-from tests.second_effects import Effects
+from tests.second_effects import Effects, stream_of_caller
 from tests.second_forms import (
     TOPICS,
     Bad,
@@ -76,6 +76,7 @@ class Replay(Effects):
         self.approved: dict[str, list[str]] = {}  # by executionKey, in order
         self.running: dict[str, str] = {}
         self.runs: dict[str, str] = {}
+        self.left: set[str] = set()  # calls whose callers left, which have to end next
         self.leases = Leases(self.once)
         self.access = Access(self.once, self.actors)
 
@@ -102,12 +103,15 @@ class Replay(Effects):
 
     def end(self) -> None:
         """Check what a whole log must have said."""
+        self.callers_ended()
         must(not self.announced, "a record names a proposal that nobody submitted")
         must(not any(one["over"] and one["status"] not in ENDS for one in self.proposals.values()), "its time was over")
 
     def stream_of(self, topic: str, state: State) -> str:
         """Return the stream that an event belongs to."""
         stream = TOPICS[topic][0]
+        if topic == "caller.left" or topic.startswith("session."):
+            return stream_of_caller(state)
         if stream == "the proposal's id":
             return str(state["proposalId"])
         return stream.replace("ID", str(state.get("projectionId", state.get("runId"))))
@@ -289,6 +293,7 @@ class Replay(Effects):
             "name": state["proposalId"],
             "verdict": None,
             "cancelled": False,
+            "attended": "attended" in state,
             "offers": {},
             "claims": {},
             "failures": {},
@@ -311,7 +316,8 @@ class Replay(Effects):
     def on_proposal_held(self, state: State) -> None:
         """Take in that a proposal waits for other code."""
         proposal = self.open(state, *HELD_IN.get(state["cause"], ("submitted", "approved", "executing")))
-        is_left = state["cause"] == "workspace"
+        is_left = state["cause"] in ("workspace", "caller")
+        must(state["cause"] != "caller" or proposal["attended"], "not an attended call")
         must(not is_left or proposal["ruling"].get("verdict") == "approve", "it wants no leases")
         hold_is_possible(state, self.schema, self.policies, self.domain["sources"], self.leases.workspace)
 
@@ -376,6 +382,7 @@ class Replay(Effects):
         is_approved = told["decision"] == "approved"
         proposal = self.open(state, "evaluating", *(() if is_approved else ("submitted",)))
         self.once("decision", told["decisionId"])
+        must(name not in self.left, "the caller left")
         must((told["proposalId"], told["decidedAt"]) == (name, state["at"]), "about another proposal or time")
         must(not proposal["over"], "no ruling tells what the end of the time led to")
         must(is_approved is ("approvedScope" in told), "an approvedScope stands in an approval")
@@ -393,7 +400,8 @@ class Replay(Effects):
         proposal |= {"status": told["decision"], "decision": told, "verdict": state.get("verdictId")}
 
     def on_proposal_superseded(self, state: State) -> None:
-        """End what a switch left behind, or what was withdrawn."""
+        """End what a switch left behind, or what was withdrawn, or whose caller left."""
+        self.on_left_end(state, is_left=state.get("reason") == "caller left" and state.get("by") is None)
         self.open(state, "submitted", "evaluating")["status"] = "superseded"
         must(state["epoch"] == self.epoch, "a wrong epoch")
         is_explained = bool(state.get("reason")) and state.get("successor") is None
@@ -418,7 +426,10 @@ class Replay(Effects):
 
     def on_execution_cancelled(self, state: State) -> None:
         """Call an execution off."""
-        self.open(state, "approved", "executing")["cancelled"] = True
+        proposal = self.open(state, "approved", "executing")
+        proposal["cancelled"] = True
+        self.on_left_end(state)
+        self.hurry(proposal, state["at"])
 
     def on_proposal_completed(self, state: State) -> None:
         """Move a branch."""

@@ -15,7 +15,9 @@ NUMBERS = {
 }
 PREDICATES = {"PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"}
 KINDS = dict.fromkeys(("FILE", "API_ENDPOINT", "STATE"), "path") | {"URL": "url"}
-KINDS |= dict.fromkeys(("SYMBOL", "DATABASE_TABLE", "CONFIG_KEY", "DB", "ENV", "PROCESS", "COMMAND"), "opaque")
+KINDS |= dict.fromkeys(
+    ("SYMBOL", "DATABASE_TABLE", "CONFIG_KEY", "DB", "ENV", "PROCESS", "COMMAND", "CONTENT"), "opaque"
+)
 SWITCHES = {"accept_priority", "lower_case", "normal_form"}
 TEXTS = {"administrators", "authentication"}
 State = Mapping[str, Any]

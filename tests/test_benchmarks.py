@@ -42,7 +42,10 @@ def test_every_benchmark_is_documented() -> None:
             ["cost", "--proposals", "10", "--rounds", "1", "--seconds", "0.2"],
             [r"sqlite\n +bytes, pure", r"postgresql\n(?:.*\n)+  http, 64 .* of the database +[\d,]+ us .* ratio +\d"],
         ),
-        (["hooks", "--calls", "3"], [r"PreToolUse, one connection .* to bare +\d", r"below 25 ms; measured +\d"]),
+        (
+            ["hooks", "--calls", "3"],
+            [r"PreToolUse, one connection .* to bare +\d", r"below 25 ms; measured +\d", r"bare Python; measured \d"],
+        ),
         (
             ["reading", "--held", "50", "--seconds", "0.01"],
             [r"data .* with none held .* ratio +\d", r"blame .* ratio +\d"],

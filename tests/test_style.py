@@ -217,8 +217,10 @@ def test_no_test_leaves_a_task_unawaited():
         if path.startswith("tests/")
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        if node.func.attr in ("create_task", "ensure_future") and ast.unparse(node.func.value) in ("asyncio", "loop")
-        if not any(isinstance(one, ast.Await) and one.value is node for one in ast.walk(tree))
+        if node.func.attr in ("create_task", "ensure_future", "gather")
+        and ast.unparse(node.func.value) in ("asyncio", "loop")
+        if node.func.attr == "gather"
+        or not any(isinstance(one, ast.Await) and one.value is node for one in ast.walk(tree))
     ]
     assert [one for one in left if one.partition(":")[0] not in LEAVING_TASKS] == []
 

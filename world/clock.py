@@ -7,6 +7,7 @@ what time it is and which ids come next.
 from __future__ import annotations
 
 import os
+import random
 import sys
 import threading
 import time
@@ -84,6 +85,11 @@ def _linux_boot_id() -> str | None:
 @cache
 def _process_id(number: int) -> str:
     return f"process-{number}-{uuid.uuid4()}"
+
+
+def chance() -> float:
+    """Return a random number from 0 to 1, for pauses; nothing that is recorded depends on it."""
+    return random.random()
 
 
 def wall_clock_ns() -> int:

@@ -6,6 +6,7 @@
     |   |-- StorageFullError    the disk is full; what was committed before stays as it was
     |   |-- LogBusyError        another writer kept the log's lock for too long
     |   `-- WaitTimeoutError    the time of a wait was over; a ``TimeoutError`` too
+    |-- UnitEndedError          the server ended a unit of work before its commit; nothing of it was recorded
     |-- DamagedLogError         the history contradicts itself: bytes, hashes, order or references
     `-- DivergenceError         a recheck performed a recorded step again and got another result
 
@@ -73,6 +74,10 @@ class LogBusyError(RefusedError):
 
 class WaitTimeoutError(RefusedError, TimeoutError):
     """The time of a wait was over; what the caller waited for may still happen."""
+
+
+class UnitEndedError(WorldProtocolError):
+    """The transaction of a unit of work was ended from outside before its commit; nothing of it was recorded."""
 
 
 class ScopeViolationError(RefusedError):

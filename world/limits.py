@@ -28,7 +28,8 @@ class Limits:
         max_call_ms: milliseconds that one call of foreign Python code may take (an action's step, a rule, a
             projection, the computed values of a world), before the log's lock is taken or under it.
         max_unit_ms: milliseconds that one command may hold the log's lock all in all; one that takes longer is refused
-            (``UNIT_TOO_LARGE``), and nothing of it is recorded.
+            (``UNIT_TOO_LARGE``), and nothing of it is recorded. On a server, waiting writers end what holds the lock
+            for 12 s (``world.log.store.MAX_HOLD_MS``), so more has no effect there while others wait.
         max_preparations: how often the foreign code of a command is called before the log's lock is taken, until what
             it read is still in force under the lock; 0 calls it under the lock only.
         judge_invalid_input: accept an intent whose input does not fit its action's schema; it is judged, and fails when
@@ -42,7 +43,7 @@ class Limits:
     max_open_proposals: int = 100_000
     checkpoint_every: int = 128
     max_call_ms: int = 10_000
-    max_unit_ms: int = 60_000
+    max_unit_ms: int = 8_000
     max_preparations: int = 3
     judge_invalid_input: bool = False
     klis: KlisSettings = field(default_factory=KlisSettings)

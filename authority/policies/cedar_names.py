@@ -104,6 +104,9 @@ def _in_expression(node: Any) -> Iterator[str]:
 
 def _in_part(node: Mapping[str, Any], name: str, inner: Any) -> Iterator[str]:
     """Yield the faults of one operator, without those of its operands."""
+    if name in ("==", "!=", "contains", "containsAll", "containsAny"):
+        yield from _whole_decimals(inner["left"], inner["right"])
+        yield from _whole_decimals(inner["right"], inner["left"])
     if name in (".", "has"):
         yield from _attribute(node)
     elif name in ("getTag", "hasTag"):
@@ -153,6 +156,17 @@ def _never_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[s
     variable = next((side["Var"] for side in (one, other) if side.get("Var") in TYPES), None)
     hint = f'; an entity is compared as {variable} == {TYPES[variable]}::"..."' if variable is not None else ""
     yield f"{left} and {right} are never equal{hint}"
+
+
+def _whole_decimals(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fault of comparing a decimal without a fraction with a value of the case."""
+    if not path_of(other):
+        return
+    for item in one.get("Set", [one]):
+        text = next((str(given.get("Value")) for given in item.get("decimal", ())), "")
+        whole, _, fraction = text.partition(".")
+        if fraction and not fraction.strip("0"):
+            yield f'decimal("{text}") equals no value of a case, where {whole} is a whole number; write {whole}'
 
 
 def _type_of(node: Mapping[str, Any]) -> str | None:

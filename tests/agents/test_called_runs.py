@@ -204,9 +204,48 @@ def test_a_killed_run_ends_its_leases_and_its_command(served: Served) -> None:
     assert found == []
 
 
-def _sleeps(pid: str) -> bool:
+AGENT = (
+    "from subprocess import *; import sys, time; it = Popen(['sh', '-c', sys.argv[1]], stdout=PIPE); time.sleep(600)"
+)
+"""A program that runs a command, whose output it reads, in a shell."""
+
+
+@pytest.mark.parametrize("how", ["killed", "output closed"])
+def test_a_run_ends_with_its_caller_and_reports(served: Served, how: str) -> None:
+    agent = agent_of(served, f"caller {how}")
+    line, _ = line_of(agent, "echo begun > src/left.txt; sleep 611; echo late > src/late.txt")
+    line = f"{line}; true"  # a shell is between
+    caller: subprocess.Popen[Any]
+    if how == "killed":
+        words = [sys.executable, "-c", AGENT, line]
+        variables = environment() | {"WORLDCTL_TOKEN": served.place.tokens[agent.actor]}
+        caller = subprocess.Popen(words, cwd=agent.project, env=variables)
+    else:
+        caller = started(agent, line)
+    end = time.monotonic() + PATIENCE_S
+    while not (agent.project / "src/left.txt").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert leases(served)
+    if how == "killed":
+        caller.kill()
+    else:
+        assert caller.stdout is not None
+        caller.stdout.close()
+    while leases(served) and time.monotonic() < end:
+        time.sleep(0.05)
+    ended = last(served)
+    assert (leases(served), ended["status"], ended["error"]["code"]) == ([], "failed", "RUN_INTERRUPTED")
+    assert "ended" in ended["error"]["message"]
+    assert [name for name in os.listdir("/proc") if name.isdecimal() and _sleeps(name, b"611")] == []
+    assert not (agent.project / "src/left.txt").exists()
+    if caller.stderr is not None:
+        caller.stderr.close()
+    caller.wait(PATIENCE_S)
+
+
+def _sleeps(pid: str, seconds: bytes = b"600") -> bool:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x00600\x00"
+        return Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x00" + seconds + b"\x00"
     except OSError:
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.agents.hooked import Claude, hooked, proposals, refusals
+from tests.agents.hooked import FILES, Claude, hooked, proposals, refusals
 from tests.server.served import Served
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 
 pytestmark = pytest.mark.slow
+
+APP = f"sha256-{hashlib.sha256(FILES['src/app.py'].encode()).hexdigest()}"
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,7 @@ def test_an_edit_is_allowed_leased_and_recorded(served: Served) -> None:
         "tool": "Edit",
         "guarded": False,
         "hidden": False,
+        "content": APP,
     }
     with served.place.realm() as realm:
         [lease] = realm.realm().klis.leases.values()
@@ -126,12 +130,12 @@ def test_a_repeated_event_is_one_call(served: Served) -> None:
 @pytest.mark.parametrize(
     ("tool", "given", "action", "predicate", "resource"),
     [
-        ("Read", {"file_path": "src/app.py"}, "file.read", "CONSUMES", "FILE:/src/app.py"),
-        ("Write", {"file_path": "src/app.py", "content": ""}, "file.edit", "MUTATES", "FILE:/src/app.py"),
+        ("Read", {"file_path": "src/app.py"}, "file.read", "CONSUMES", f"CONTENT:{APP}"),
+        ("Edit", {"file_path": "src/app.py", "old_string": "1"}, "file.edit", "MUTATES", "FILE:/src/app.py"),
         ("Write", {"file_path": "src/new.py", "content": ""}, "file.create", "PROVIDES", "FILE:/src/new.py"),
         ("NotebookEdit", {"notebook_path": "a.ipynb"}, "file.create", "PROVIDES", "FILE:/a.ipynb"),
-        ("Glob", {"pattern": "**/*.py"}, "file.read", "CONSUMES", "FILE:/*"),
-        ("Grep", {"pattern": "x", "path": "src"}, "file.read", "CONSUMES", "FILE:/src/*"),
+        ("Glob", {"pattern": "**/*.py"}, "file.read", "CONSUMES", "CONTENT:scan-"),
+        ("Grep", {"pattern": "x", "path": "src"}, "file.read", "CONSUMES", "CONTENT:scan-"),
         (
             "WebFetch",
             {"url": "https://docs.python.org/3/", "prompt": "x"},
@@ -154,7 +158,8 @@ def test_each_tool_is_an_intent_and_leases_what_it_touches(
     assert last(served)["intent"]["body"]["type"] == action
     with served.place.realm() as realm:
         leases = [(str(one.triple.predicate), one.triple.resource.text) for one in realm.realm().klis.leases.values()]
-    assert leases == ([] if predicate is None else [(predicate, resource)])
+    found = [(one, name[: name.find("-") + 1] if ":scan-" in name else name) for one, name in leases]
+    assert found == ([] if predicate is None else [(predicate, resource)])
     agent.after(told["id"], tool)
     assert last(served)["status"] == "completed"
 
@@ -345,9 +350,11 @@ def test_the_end_of_a_session_ends_its_calls_and_leases(tmp_path: Path) -> None:
 
 def test_a_call_that_nobody_begins_is_cancelled(tmp_path: Path) -> None:
     with hooked(tmp_path, "wait_s = 0\nunclaimed_s = 1") as served:
-        agent = Claude(served, session="gone")
-        agent.before("Bash", command="git push")
-        name = decided(served, "approve", "go")  # nobody comes back for it
+        other, agent = Claude(served, "other", session="first"), Claude(served, session="gone")
+        _, _, begun = other.edit("src/app.py")
+        assert agent.edit("src/app.py")[0] == "deny"  # it waits for the file, and nobody comes back for it
+        name = last(served)["proposalId"]
+        other.after(begun["id"])
         with served.client("ann") as client:
             ended = client.get(f"/v1/realms/main/proposals/{name}?wait=60", timeout=PATIENCE_S).json()
         assert ended["status"] == "failed", json.dumps(ended)

@@ -222,7 +222,12 @@ def test_a_confined_command_leases_what_it_may_change(project: Project) -> None:
     held = ran(project, "make", is_confined=True)
     assert (held.input["confined"], held.input["writes"]) == (True, ["/*"])
     reading = ran(project, "git status && ls", is_confined=True)
-    assert (reading.input["confined"], reading.input["reads"], reading.input["writes"]) == (True, ["/*"], [])
+    assert (reading.input["confined"], reading.input["reads"], reading.input["writes"]) == (True, [], [])
+    exclusive = ran(project, "git status && ls")  # unconfined, its words are no proof that it only reads
+    assert (exclusive.input["confined"], exclusive.input["reads"], exclusive.input["writes"]) == (False, [], ["/*"])
+    for boundary in ("namespaces", "none"):
+        leased = command(project, "Bash", "ls", str(project.root), terms=CommandTerms(boundary, leases_reads=True))
+        assert (leased.input["reads"], leased.input["writes"]) == (["/*"], [])
     outside = command(project, "Bash", "make", "/", terms=CommandTerms("namespaces"))
     assert outside.input["confined"] is False
     network = ran(project, "git push", is_confined=True)  # it cannot do its work confined
@@ -234,7 +239,7 @@ def test_a_confined_command_leases_what_it_may_change(project: Project) -> None:
 )
 def test_tools_that_name_what_governs_the_agent_are_guarded(project: Project, name: str) -> None:
     cwd = str(project.root)
-    for intent in (edit(project, "Write", name, cwd), delete(project, "Delete", name, cwd)):
+    for intent in (edit(project, "Write", name, cwd, is_whole=True), delete(project, "Delete", name, cwd)):
         assert intent.input["guarded"] is True
     assert patch(project, "apply_patch", f"*** Begin Patch\n*** Add File: {name}\n+x", cwd).input["guarded"] is True
     moved = f"*** Begin Patch\n*** Update File: src/app.py\n*** Move to: {name}\n"

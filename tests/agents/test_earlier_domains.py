@@ -23,9 +23,9 @@ pytestmark = pytest.mark.slow
 EARLIER = Path(__file__).parent / "earlier"
 
 
-def founded(folder: Path, domain: str | None = None) -> Place:
+def founded(folder: Path, domain: str | None = None, *, version: str = "1.0.0") -> Place:
     """Found a realm of the template of an earlier release, with another domain where one is given."""
-    shutil.copytree(EARLIER / "coding-agents-1.0.0", folder / "realm")
+    shutil.copytree(EARLIER / f"coding-agents-{version}", folder / "realm")
     (folder / "project/src").mkdir(parents=True)
     (folder / "project/src/app.py").write_text("x = 1\n")
     config = folder / "realm/world.toml"
@@ -57,12 +57,18 @@ def refused(served: Served) -> dict[str, Any]:
     return found
 
 
-def test_a_realm_of_the_first_template_is_brought_up_to_date_by_the_commands_of_the_refusal(tmp_path: Path) -> None:
-    place = founded(tmp_path)
+@pytest.mark.parametrize(
+    ("version", "lack"),
+    [("1.0.0", "declare what confines command.run"), ("2.0.0", "take the contents of files")],
+)
+def test_a_realm_of_an_earlier_template_is_brought_up_to_date_by_the_commands_of_the_refusal(
+    tmp_path: Path, version: str, lack: str
+) -> None:
+    place = founded(tmp_path, version=version)
     (place.folder / "policy.toml").write_text((place.folder / "policy.toml").read_text() + "# ours\n")
     with serving(place) as served:
         told = refused(served)
-    assert "urn:worldprotocol:coding-agents 1.0.0" in told["detail"]
+    assert f"urn:worldprotocol:coding-agents {version}, does not {lack}" in told["detail"]
     commands = re.findall(r"`(worldctl [^`]+)`", told["detail"])
     assert len(commands) == 3
     for line in commands:
@@ -73,7 +79,8 @@ def test_a_realm_of_the_first_template_is_brought_up_to_date_by_the_commands_of_
         )
         assert done.returncode == 0, done.stdout + done.stderr
     assert "# ours" in (place.folder / "policy.toml.before").read_text()
-    assert "confine = false" in (place.folder / "world.toml").read_text()  # the operator's
+    config = "confine = false" if version == "1.0.0" else 'confine = "auto"'
+    assert config in (place.folder / "world.toml").read_text()  # the operator's
     with serving(place) as served:
         agent = Claude(served)
         assert agent.edit("src/app.py")[0] == "allow"
@@ -97,3 +104,6 @@ def test_a_domain_that_lost_its_declaration_or_weakened_it_takes_no_hooks(tmp_pa
         folder = tmp_path / str(number)
         with serving(founded(folder, template.replace(declared, other))) as served:
             assert "does not declare what confines command.run" in refused(served)["detail"]
+    base = re.sub(r"\n +base: .*", "", template, count=1)
+    with serving(founded(tmp_path / "base", base)) as served:
+        assert "give file.edit the input `base` of the template" in refused(served)["detail"]

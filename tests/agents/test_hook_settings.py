@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from worldprotocol.agents.hooks.settings import FORMS, HookPlace, installed, is_earlier, with_hooks, without_hooks
+from worldprotocol.agents.hooks.settings import (
+    FORMS,
+    HookPlace,
+    absent,
+    installed,
+    is_earlier,
+    with_hooks,
+    without_hooks,
+)
 from worldprotocol.agents.hooks.silencing import silencing
 
 BLOCK = '{ [ $? -eq 2 ] || echo "The hook failed, so this is blocked." >&2; exit 2; }'
@@ -33,12 +42,27 @@ def command_entries(client: str) -> list[dict[str, Any]]:
     return found
 
 
-def http_entry(client: str) -> dict[str, Any]:
-    """Return the entry that the first release wrote as a request."""
+def client_entries(client: str) -> list[dict[str, Any]]:
+    """Return the entries that run the client of hooks, from folders with unusual names too."""
+    found = []
+    for folder in ("/srv/venv", "/srv/my venv", "/srv/it's"):
+        for program in PROGRAMS:
+            file = f"{folder}/worldprotocol/agents/hook_client.py"
+            words = [f"{folder}/bin/python", "-I", "-S", file, client, "--server", SERVERS[0], "--realm", "main"]
+            line = shlex.join([*words, "--program", shlex.join(program)])
+            found += [
+                {"type": "command", "command": shlex.join(["sh", "-c", f"{line} || {BLOCK}"]), "timeout": 600},
+                {"type": "command", "command": line, "timeout": 60},
+            ]
+    return found
+
+
+def http_entry(client: str, **headers: str) -> dict[str, Any]:
+    """Return an entry that is a request, without more headers as the first release wrote it."""
     return {
         "type": "http",
         "url": f"http://127.0.0.1:8437/v1/realms/main/hooks/{client}",
-        "headers": {"Authorization": "Bearer $WORLDCTL_TOKEN"},
+        "headers": {"Authorization": "Bearer $WORLDCTL_TOKEN", **headers},
         "allowedEnvVars": ["WORLDCTL_TOKEN"],
         "timeout": 600,
         "onFailure": "block",
@@ -48,8 +72,9 @@ def http_entry(client: str) -> dict[str, Any]:
 @pytest.mark.parametrize("client", FORMS)
 def test_entries_of_every_release_are_recognised_removed_and_replaced(client: str) -> None:
     form = FORMS[client]
-    entries = command_entries(client) + ([http_entry(client)] if form.takes_http else [])
-    for entry in entries:
+    earlier = command_entries(client) + ([http_entry(client)] if form.takes_http else [])
+    present = [*client_entries(client), http_entry(client, **{"Wp-Hook-Server": "x"})]
+    for entry in earlier + present:
         listed = [entry, THEIRS] if form.is_flat else [{"matcher": "*", "hooks": [entry, THEIRS]}]
         settings = {"other": 1, "hooks": {form.before: listed}}
         assert installed(client, settings) == [form.before], entry
@@ -58,7 +83,19 @@ def test_entries_of_every_release_are_recognised_removed_and_replaced(client: st
         again = with_hooks(client, settings, HookPlace("http://127.0.0.1:8437", "main"))
         assert without_hooks(client, again)["hooks"] == left["hooks"]
         assert not is_earlier(client, again)
-        assert is_earlier(client, settings) is ("url" in entry)
+        assert is_earlier(client, settings) is (entry in earlier)
+
+
+@pytest.mark.parametrize("client", FORMS)
+def test_a_program_of_hooks_that_does_not_exist_is_named(client: str, tmp_path: Path) -> None:
+    form = FORMS[client]
+    for entry in client_entries(client):
+        listed = [entry] if form.is_flat else [{"matcher": "*", "hooks": [entry]}]
+        assert str(absent(client, {"hooks": {form.before: listed}})).endswith("/bin/python")
+    place = HookPlace("http://127.0.0.1:8437", "main", "/srv/token", ("/srv/bin/worldctl",))
+    assert absent(client, with_hooks(client, {}, place)) is None
+    elsewhere = replace(place, interpreter=str(tmp_path / "python"))
+    assert absent(client, with_hooks(client, {}, elsewhere)) == str(tmp_path / "python")
 
 
 def silenced(client: str, root: Path, file: str, content: Any) -> list[str]:

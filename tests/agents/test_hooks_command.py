@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -17,9 +18,11 @@ from urllib.parse import quote
 import psutil
 import pytest
 
+from tests.agents.guarded import Agent, passed_on
 from tests.agents.hooked import hooked, proposals
 from tests.cli.realm import COMMAND, environment
 from tests.server.served import Served
+from worldprotocol.agents import hook_client
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +50,13 @@ def install(served: Served, client: str, *words: str, **variables: str) -> subpr
     return worldctl(*config, "hooks", "install", client, "--server", served.url, *words, **variables)
 
 
-def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(served: Served, tmp_path: Path) -> None:
+def test_requests_in_place_of_commands_are_those_of_claude_code_and_block_when_they_fail(
+    served: Served, tmp_path: Path
+) -> None:
     target = tmp_path / ".claude" / "settings.json"
     target.parent.mkdir()
     target.write_text(json.dumps(FOREIGN))
-    done = install(served, "claude-code", "--project", str(tmp_path))
+    done = install(served, "claude-code", "--project", str(tmp_path), "--http")
     assert done.returncode == 0, done.stderr
     settings = json.loads(target.read_text())
     assert settings["permissions"] == FOREIGN["permissions"]
@@ -75,29 +80,59 @@ def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(served:
             ],
         }
     ]
-    assert {"PostToolUse", "PostToolUseFailure", "SessionEnd"} <= set(settings["hooks"])
+    assert worldctl("hooks", "status", "--project", str(tmp_path)).returncode == 0
     again = install(served, "claude-code", "--project", str(tmp_path))
     assert again.returncode == 0
-    assert json.loads(target.read_text()) == settings
-    listed = json.loads(worldctl("hooks", "status", "--project", str(tmp_path), "--json").stdout)
-    assert [one["agent"] for one in listed if one["events"]] == ["claude-code"]
+    replaced = json.loads(target.read_text())
+    assert set(settings["hooks"]) == set(replaced["hooks"])
+    assert "http" not in {one["type"] for one in replaced["hooks"]["PreToolUse"][0]["hooks"]}
     assert worldctl("hooks", "uninstall", "claude-code", "--project", str(tmp_path)).returncode == 0
     assert json.loads(target.read_text()) == FOREIGN
 
 
-@pytest.mark.parametrize("client", ["codex", "gemini", "cursor"])
-def test_other_agents_run_a_command_that_blocks_however_it_fails(served: Served, tmp_path: Path, client: str) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("codex", "--http"),
+        ("git", "--http"),
+        ("claude-code", "--http", "--token-file", "token"),
+        ("claude-code", "--http", "--server", "unix:/run/realm.sock"),
+    ],
+)
+def test_requests_are_refused_where_an_agent_cannot_send_them(tmp_path: Path, words: tuple[str, ...]) -> None:
+    server = () if "--server" in words else ("--server", "http://127.0.0.1:8437")
+    done = worldctl("hooks", "install", *words, *server, "--project", str(tmp_path))
+    assert (done.returncode, "--http goes with claude-code" in done.stderr) == (2, True), done
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])
+def test_agents_run_the_client_of_hooks_which_blocks_however_it_fails(
+    served: Served, tmp_path: Path, client: str
+) -> None:
     done = install(served, client, "--project", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     target = Path(json.loads(done.stdout)["settings"])
-    [command] = {one for one in commands_of(json.loads(target.read_text())) if "||" in one}
-    assert f"hooks call {client} --server {served.url} --realm main || " in command
+    settings = json.loads(target.read_text())
+    start = shlex.join([sys.executable, "-I", "-S", hook_client.FILE])
+    for one in commands_of(settings):
+        assert f"{start} {client} --server {served.url} --realm main" in one
+    [command] = {one for one in commands_of(settings) if "||" in one}
     assert command.endswith("exit 2; }'")
-    failing = command.replace("worldctl", "/nonexistent/worldctl")  # as if it were uninstalled
-    blocked = subprocess.run(["sh", "-c", failing], capture_output=True, text=True, check=False)
-    assert (blocked.returncode, "this is blocked" in blocked.stderr) == (2, True), blocked
+    for there in (sys.executable, hook_client.FILE):  # as if it were uninstalled
+        failing = command.replace(there, f"/nonexistent{there}")
+        blocked = subprocess.run(["sh", "-c", failing], capture_output=True, text=True, check=False)
+        assert (blocked.returncode, blocked.stderr != "") == (2, True), blocked
+    again = install(served, client, "--project", str(tmp_path))
+    assert again.returncode == 0
+    assert json.loads(target.read_text()) == settings
+    listed = json.loads(worldctl("hooks", "status", "--project", str(tmp_path), "--json").stdout)
+    assert [one["agent"] for one in listed if one["events"]] == [client]
+    target.write_text(target.read_text().replace(hook_client.FILE, "/gone/worldprotocol/agents/hook_client.py"))
+    status = worldctl("hooks", "status", "--project", str(tmp_path))
+    assert (status.returncode, "does not exist; install them again" in status.stderr) == (1, True)
     assert worldctl("hooks", "uninstall", client, "--project", str(tmp_path)).returncode == 0
-    assert "worldctl" not in target.read_text()
+    assert "worldprotocol" not in target.read_text()
 
 
 def commands_of(settings: Any) -> list[str]:
@@ -186,51 +221,56 @@ def test_versions_whose_hooks_let_a_call_pass_are_refused(
     assert (tmp_path / f".{name.removesuffix('-agent')}").exists() is not is_refused
 
 
-def gemini(name: str, served: Served, **members: Any) -> str:
+def gemini(name: str, served: Served, **members: Any) -> dict[str, Any]:
     project = served.place.folder.parent / "project"
     event = {"session_id": "g-1", "cwd": str(project), "hook_event_name": name, "timestamp": "2026-11-23T09:00:00Z"}
-    return json.dumps(event | members)
+    return event | members
 
 
-def passed_on(served: Served, client: str, event: str, token: str = "claude") -> subprocess.CompletedProcess[str]:
-    words = ("hooks", "call", client, "--server", served.url)
-    return worldctl(*words, given=event, WORLDCTL_TOKEN=served.place.tokens[token])
+@pytest.fixture(scope="module")
+def agent(served: Served) -> Iterator[Agent]:
+    """Return a process that runs hooks, and lives longer than its calls."""
+    started = Agent(served.url)
+    yield started
+    started.close()
 
 
-def test_gemini_calls_are_judged_and_reported(served: Served) -> None:
+def test_gemini_calls_are_judged_and_reported(served: Served, agent: Agent) -> None:
     edit = {"tool_name": "replace", "tool_input": {"file_path": "src/app.py", "old_string": "1", "new_string": "2"}}
     for _ in range(2):  # each call of its own, though they are equal
-        before = passed_on(served, "gemini", gemini("BeforeTool", served, **edit))
-        assert (before.returncode, json.loads(before.stdout)) == (0, {"decision": "allow"}), before.stderr
+        before = passed_on(served, agent, "gemini", gemini("BeforeTool", served, **edit))
+        assert (before.code, json.loads(before.out)) == (0, {"decision": "allow"}), before.err
         assert proposals(served)[-1]["status"] == "executing"
-        after = passed_on(served, "gemini", gemini("AfterTool", served, **edit, tool_response={"llmContent": "ok"}))
-        assert (after.returncode, json.loads(after.stdout)) == (0, {})
+        after = passed_on(
+            served, agent, "gemini", gemini("AfterTool", served, **edit, tool_response={"llmContent": "ok"})
+        )
+        assert (after.code, json.loads(after.out)) == (0, {})
         assert proposals(served)[-1]["status"] == "completed"
     done = [one for one in proposals(served) if one["intent"]["body"]["input"].get("tool") == "replace"]
     assert len(done) == 2
     guarded = {"tool_name": "write_file", "tool_input": {"file_path": ".gemini/settings.json", "content": "{}"}}
-    refused = passed_on(served, "gemini", gemini("BeforeTool", served, **guarded))
-    assert refused.returncode == 2
-    assert json.loads(refused.stdout)["decision"] == "deny"
-    assert "changed by people only" in refused.stderr
+    refused = passed_on(served, agent, "gemini", gemini("BeforeTool", served, **guarded))
+    assert refused.code == 2
+    assert json.loads(refused.out)["decision"] == "deny"
+    assert "changed by people only" in refused.err
 
 
-def test_cursor_calls_are_judged_and_reported(served: Served) -> None:
+def test_cursor_calls_are_judged_and_reported(served: Served, agent: Agent) -> None:
     root = str(served.place.folder.parent / "project")
     common = {"conversation_id": "c-1", "workspace_roots": [root], "tool_use_id": "call-7"}
     given = {"tool_name": "Read", "tool_input": {"file_path": f"{root}/src/lib.py"}}
-    before = passed_on(served, "cursor", json.dumps({**common, **given, "hook_event_name": "preToolUse"}))
-    assert (before.returncode, json.loads(before.stdout)) == (0, {"permission": "allow"}), before.stderr
+    before = passed_on(served, agent, "cursor", {**common, **given, "hook_event_name": "preToolUse"})
+    assert (before.code, json.loads(before.out)) == (0, {"permission": "allow"}), before.err
     after = {**common, **given, "hook_event_name": "postToolUse", "tool_output": "clean"}
-    assert passed_on(served, "cursor", json.dumps(after)).returncode == 0
+    assert passed_on(served, agent, "cursor", after).code == 0
     assert proposals(served)[-1]["status"] == "completed"
     edit = {"tool_name": "Write", "tool_input": {"file_path": f"{root}/.cursor/hooks.json"}, "tool_use_id": "call-8"}
-    refused = passed_on(served, "cursor", json.dumps({**common, **edit, "hook_event_name": "preToolUse"}))
-    assert refused.returncode == 2
-    assert json.loads(refused.stdout)["permission"] == "deny"
+    refused = passed_on(served, agent, "cursor", {**common, **edit, "hook_event_name": "preToolUse"})
+    assert refused.code == 2
+    assert json.loads(refused.out)["permission"] == "deny"
 
 
-def test_a_patch_of_codex_leases_the_files_that_it_names(served: Served) -> None:
+def test_a_patch_of_codex_leases_the_files_that_it_names(served: Served, agent: Agent) -> None:
     patch = "*** Begin Patch\n*** Update File: src/app.py\n@@\n-x\n+y\n*** Add File: src/more.py\n+z\n*** End Patch"
     event = {
         "session_id": "x-1",
@@ -240,17 +280,17 @@ def test_a_patch_of_codex_leases_the_files_that_it_names(served: Served) -> None
         "tool_input": {"command": patch},
         "tool_use_id": "call-1",
     }
-    before = passed_on(served, "codex", json.dumps(event))
-    assert before.returncode == 0, before.stderr
-    assert json.loads(before.stdout) == {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}  # no objection
+    before = passed_on(served, agent, "codex", event)
+    assert before.code == 0, before.err
+    assert json.loads(before.out) == {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}  # no objection
     with served.place.realm() as realm:
         leased = {one.triple.resource.text for one in realm.realm().klis.leases.values()}
     assert leased == {"FILE:/src/app.py", "FILE:/src/more.py"}
-    passed_on(served, "codex", json.dumps({**event, "hook_event_name": "PostToolUse", "tool_response": "ok"}))
+    passed_on(served, agent, "codex", {**event, "hook_event_name": "PostToolUse", "tool_response": "ok"})
     assert proposals(served)[-1]["status"] == "completed"
 
 
-def test_a_failed_patch_of_codex_does_not_lock_its_file(served: Served) -> None:
+def test_a_failed_patch_of_codex_does_not_lock_its_file(served: Served, agent: Agent) -> None:
     patch = "*** Begin Patch\n*** Update File: src/lib.py\n@@\n-{}\n+y\n*** End Patch"
     event = {
         "session_id": "x-2",
@@ -260,11 +300,11 @@ def test_a_failed_patch_of_codex_does_not_lock_its_file(served: Served) -> None:
     }
     for number in (1, 2):  # the first one fails, which Codex does not report
         call = {"tool_input": {"command": patch.format(number)}, "tool_use_id": f"call-{number}"}
-        before = passed_on(served, "codex", json.dumps(event | call))
-        assert json.loads(before.stdout) == {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}, before.stdout
-    again = passed_on(served, "codex", json.dumps(event | call))
-    assert json.loads(again.stdout) == json.loads(before.stdout)  # the same call
-    passed_on(served, "codex", json.dumps({**event, **call, "hook_event_name": "PostToolUse", "tool_response": "ok"}))
+        before = passed_on(served, agent, "codex", event | call)
+        assert json.loads(before.out) == {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}, before.out
+    again = passed_on(served, agent, "codex", event | call)
+    assert json.loads(again.out) == json.loads(before.out)  # the same call
+    passed_on(served, agent, "codex", {**event, **call, "hook_event_name": "PostToolUse", "tool_response": "ok"})
     first, second = proposals(served)[-2:]
     assert (first["status"], first["error"]["code"]) == ("failed", "TOOL_OUTCOME_UNKNOWN")
     assert second["status"] == "completed"
@@ -355,12 +395,15 @@ def test_a_killed_hook_blocks(served: Served, tmp_path: Path, client: str) -> No
     done = install(served, client, "--project", str(tmp_path), "--token-file", str(token), "--json")
     settings = json.loads(Path(json.loads(done.stdout)["settings"]).read_text())
     [command] = {one for one in commands_of(settings) if "||" in one}
-    command = command.replace("worldctl", f"{Path(sys.executable).with_name('worldctl')}", 1)
     with subprocess.Popen(
         ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as hook:  # it waits for its event
         while not (
-            started := [one for one in psutil.Process(hook.pid).children(recursive=True) if "hooks" in one.cmdline()]
+            started := [
+                one
+                for one in psutil.Process(hook.pid).children(recursive=True)
+                if one.name() != "sh" and hook_client.FILE in one.cmdline()
+            ]
         ):
             assert hook.poll() is None
         started[0].kill()

@@ -11,8 +11,8 @@ import pytest
 
 from world.errors import RefusedError
 from worldprotocol.agents.command_terms import CommandTerms
+from worldprotocol.agents.hook_client import is_decision, refusal
 from worldprotocol.agents.hooks.clients import CLIENTS
-from worldprotocol.agents.hooks.decisions import is_decision, refusal
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
@@ -61,11 +61,14 @@ def test_an_example_means(document: Any, case: Any) -> None:
         assert found.intent.action == expected.pop("action")
         assert {name: found.intent.input[name] for name in expected} == expected
         assert found.tool == case["event"]["tool_name"]
+        if "whole" in case:
+            assert sorted(found.intent.files.whole) == case["whole"]
     elif "ends" in case:
         assert isinstance(found, CallEnds)
         expected = case["ends"]
         assert found.outcome == expected["outcome"]
         assert found.detail == expected.get("detail", found.detail)
+        assert found.is_partial == expected.get("partial", False)
         if "of" in expected:  # no id of its own: it is the same call as before
             begun = read(document, document["events"][expected["of"]]["event"])
             assert isinstance(begun, CallBegins)

@@ -16,6 +16,7 @@ from world.clock import ManualClock
 from world.errors import RefusedError
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import TIME_LIMIT_MS, ToolCalls
+from worldprotocol.api.callers.sessions import Leaving, caller_left
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.archive.cutting import CutPlan, cut
@@ -205,7 +206,8 @@ def test_a_call_outlives_the_session_whose_open_proposal_it_continued(realm: Rea
     first = one.begin(ToolCall("a", "file.edit", FILE, trace={"session": "ends"}))
     second = one.begin(edit("c"))
     assert second.proposal.proposal_id == first.proposal.proposal_id
-    assert one.abandon("ends", "The session of the agent ended.") == [first.proposal.proposal_id]
+    left = Leaving("one", "claude-code", "process", session="ends")
+    assert caller_left(realm, left) == [first.proposal.proposal_id]
     assert one.look(edit("c"), first.proposal.proposal_id) is None  # it is proposed again
     assert isinstance(one.begin(edit("c")), StillWaiting)
     ended = one.begin(ToolCall("a", "file.edit", FILE))

@@ -249,6 +249,15 @@ def test_where_nothing_fails_the_ruling_is_what_cedar_says_of_all_policies_toget
         ('forbid(principal, action, resource) when { Actor::"bot" has kind };', "something other than principal"),
         ("forbid(principal == ?principal, action, resource);", "a template has no values"),
         *(
+            (f"forbid(principal, action, resource) when {{ {one} }};", "write 5")
+            for one in (
+                'context.input.x == decimal("5.0")',
+                'decimal("5.00") != resource.data.x',
+                '[decimal("1.5"), decimal("5.0")].contains(context.input.x)',
+                'context.input.list.containsAny([decimal("5.0")])',
+            )
+        ),
+        *(
             (f"forbid(principal, action, resource) when {{ {one} }};", "are never equal")
             for one in (
                 'principal == "bot"',
@@ -281,6 +290,7 @@ def test_a_name_that_never_applies_is_refused_when_a_cedar_file_is_loaded(text, 
         '[1, "a", context.input.to].contains(principal.kind)',
         'principal == Actor::"bot" || action != Action::"pay" || context.nowMs == 1 + 2',
         "(context.input.to == 5) == true",
+        'context.input.x == decimal("5.5") || decimal(context.input.text) == decimal("5.0")',
         "(principal has name) == true",
     ],
 )

@@ -14,6 +14,7 @@ from msgspec.structs import replace as with_
 
 from authority import AllOf, Approve, Policy, PolicyRegistry, StandardAuthority, recheck_ruling, rule
 from authority.lint.lint import LintContext, lint
+from authority.policies.policy_file import policy_from_text
 from tests.authority.cases import ASKING, by_policy, make_case
 from world.code.run_watch import RunWatch
 from world.errors import RefusedError
@@ -87,6 +88,15 @@ def test_a_policy_of_an_earlier_adoption_is_not_guarded() -> None:
     policy = Policy("p", [by_clock])
     assert policy.hashed_like({"identity": "rules-1"}).evaluate(make_case(), ASKING).verdict == "approve"
     assert policy.hashed_like({"identity": "rules-1"}).hash != policy.hash
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_condition_of_an_earlier_adoption_has_the_answer_of_then() -> None:
+    when = "![1, 2, 3].all(e, 6 / (2 - e) == 6)"
+    policy = policy_from_text(f'name = "p"\n[[rules]]\nid = "r"\nverdict = "approve"\nwhen = "{when}"\n', "p.toml")
+    assert policy.evaluate(make_case(), ASKING).verdict == "approve"
+    earlier = policy.hashed_like({"identity": "rules-1"}).evaluate(make_case(), ASKING)
+    assert (earlier.verdict, "it divides by zero" in earlier.reason) == ("reject", True)
 
 
 @pytest.mark.requirement("CARD-replay")

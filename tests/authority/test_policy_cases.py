@@ -21,7 +21,8 @@ from tests.authority.till import RULES, till
 from tests.cli.counter import counter
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.pipeline.unit_of_work import Lookup, PastAt
+from world.pipeline.history_sums import PastAt
+from world.pipeline.unit_of_work import Lookup
 from world.state.ports import Case
 from worldprotocol import Realm
 from worldprotocol.policy_tools.cases import (

@@ -45,6 +45,15 @@ class OnlyBranch:
         return None if case.branch == self.branch else Reject(f"only on {self.branch}")
 
 
+class Made:
+    """A class with a name, whose instances are no opinions."""
+
+    name = "made"
+
+    def __init__(self, case):
+        pass
+
+
 def test_a_decorated_function_is_a_rule_named_after_it_and_can_be_called_as_before():
     assert isinstance(small_changes, PythonRule)
     assert small_changes.name == "small_changes"
@@ -56,11 +65,11 @@ def test_a_rule_can_be_given_a_name():
     assert at_most(5).name == "at-most"
 
 
-@pytest.mark.parametrize("candidate", [lambda case: None, 7, "rule", None, OnlyBranch, [small_changes]])
+@pytest.mark.parametrize("candidate", [lambda case: None, 7, "rule", None, OnlyBranch, Made, [small_changes]])
 def test_what_has_no_name_or_cannot_be_asked_is_no_rule(candidate):
     with pytest.raises(RefusedError) as refused:
         check_rule(candidate)
-    assert refused.value.code == "INVALID_RULE"
+    assert (refused.value.code, "decorate the function" in refused.value.message) == ("INVALID_RULE", True)
 
 
 @pytest.mark.parametrize("name", ["", "two words", ".x", "a" * 200, "line\nbreak"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -125,6 +126,21 @@ def test_rules_can_change_nothing_of_a_case_for_the_rules_after_them():
     assert [outcome.answer for outcome in ruling.trace] == ["error", "error"]
     assert binding == {"kind": "policy_rules", "policy": "house", "ask": ["alice"]}
     assert isinstance((seen[0].manifest or {})["scope"], FrozenList)
+
+
+@pytest.mark.parametrize("part", ["binding", "action", "manifest"])
+def test_each_part_of_a_case_is_frozen_before_rules_see_it(part):
+    seen: list[Case] = []
+
+    @rule
+    def look(case):
+        seen.append(case)
+        return Approve()
+
+    authority = authority_with(Policy("house", [look]))
+    given: dict[str, Any] = {part: thaw(by_policy()) if part == "binding" else {"tags": ["a"]}}
+    authority.judge(replace(make_case(by_policy()), **given))
+    assert type(getattr(seen[0], part)) is FrozenDict
 
 
 def test_very_many_bindings_do_not_fill_the_memory():

@@ -137,6 +137,16 @@ def test_a_tribunal_of_agents_approves_nothing_that_is_not_confined():
     assert mixed.verdict == "approve"
 
 
+def test_a_person_who_approved_an_earlier_question_has_not_approved_the_last_one():
+    people = {"members": ["ann", "bob"], "rule": "unanimous", "onTimeout": "escalate", "then": [{"ask": ["eve"]}]}
+    case, authority = run(freeze({"kind": "tribunal", **people})), authority_with()
+    half = authority.answer(case, authority.judge(case), said("ann", "approve"))
+    asked = recorded(authority.expire(case, half))
+    assert (asked.verdict, asked.ask) == ("wait", ("eve",))
+    ended = authority.answer(case, asked, said("eve", "approve", kind="agent"))
+    assert (ended.verdict, "no person approved it" in ended.reason) == ("reject", True)
+
+
 def test_a_time_limit_that_approves_is_no_person():
     case = run(by_people(ask=["ann"], onTimeout="approve"))
     ruling = authority_with().expire(case, authority_with().judge(case))

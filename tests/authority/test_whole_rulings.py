@@ -486,6 +486,9 @@ def test_opinions_come_to_one_answer_with_those_that_decided() -> None:
     ]
     for given, proposed, expected in table:
         assert combine(given, proposed) == expected
+    whole, other = [Narrow("data")], scope("other")  # `data` was the whole data under the first scope rules
+    assert combine(whole, other, 1) == Combined("approve", "narrow", (0,), other)
+    assert combine(whole, other, 2) == Combined("reject", "narrow", (0,), is_empty=True)
     assert reasons([yes, None, Approve(), no], [0, 1, 2, 3]) == "yes; no"
     assert reasons([yes, no], [1]) == "no"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -13,6 +14,7 @@ import pytest
 
 from tests.cli.counter import counter, house
 from tests.cli.realm import COUNTER, FOUND, CliRealm, founded, sale
+from tests.pipeline.clock_child import Off
 from world.clock import ManualClock, SystemClock
 from world.klis.settings import AUTHENTICATION, KlisSettings
 from world.limits import Limits
@@ -63,6 +65,7 @@ def test_all_is_well_and_no_byte_changes(realm):
         "index",
         "realm",
         "unsettled",
+        "writable",
         "domain",
         "policy",
         "confinement",
@@ -102,6 +105,21 @@ def test_a_jump_of_recorded_time_is_named_with_positions_times_and_how_far(realm
     assert f"recorded time jumps at event {size + 2}" in known["found"]
     assert known["found"].endswith(f" is at {as_moment(done['at'])}")
     assert not realm("clock", "confirm", "--reason", "again", "--json").json["confirmed"]
+
+
+@pytest.mark.parametrize(("off_ms", "kind"), [(86_400_000, "behind"), (-86_400_000, "ahead")])
+def test_a_clock_that_is_off_is_named(realm, off_ms, kind):
+    clock = Off(off_ms)
+    with Realm.open(realm.folder / "world.db", domain=counter, policies=[house], clock=clock) as world:
+        if off_ms > 0:
+            world.confirm_clock(reason="the other clocks were slow")
+        world.register("late", "agent")
+        if off_ms < 0:
+            world.confirm_clock(reason="the other clocks were fast")
+    [found] = [one for one in realm("doctor", "--json", code=1).json["checks"] if one["check"] == "clock"]
+    assert not found["ok"]
+    assert re.search(rf"this machine's clock is \d+ ms {kind}", found["found"])
+    assert "set this machine's clock right" in found["advice"]
 
 
 def test_a_lost_index_is_built_anew(realm):

@@ -291,6 +291,29 @@ def test_under_the_rules_of_older_logs_an_availability_counts_by_its_truth(answe
         assert entered(domain).status == status
 
 
+@pytest.mark.requirement("CARD-replay")
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_an_adoption_that_names_no_rules_has_the_first_ones(taken: int) -> None:
+    domain = door()
+    assert domain.take_form(domain.schema.hash, taken)
+    assert domain.is_form(domain.schema.hash, None) is (taken == 1)
+    in_form = domain.in_form(domain.schema.hash, None)
+    assert in_form is not None
+    assert (in_form.schema.rules, domain.schema.rules) == (1, taken)
+
+
+@pytest.mark.requirement("IC-available", "CARD-replay")
+@pytest.mark.parametrize(("rules", "is_said"), [(1, False), (2, True), (3, True)])
+def test_an_error_under_the_rules_of_older_logs_has_the_sentence_of_then(rules: int, is_said: bool) -> None:
+    domain = door()
+    domain.available("enter")(lambda ctx: 1 // 0)
+    assert domain.take_form(domain.schema.hash, rules)
+    error = entered(domain).error
+    assert error is not None
+    why = ": its availability is neither true nor false" if is_said else ""
+    assert error.message == f"The action 'enter' is not available in this state{why}."
+
+
 @pytest.mark.requirement("IC-available", "INT-3.4b")
 @pytest.mark.parametrize(
     "function",

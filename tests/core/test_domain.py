@@ -6,10 +6,10 @@ import enum
 import functools
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 
 from world.core import (
@@ -509,6 +509,7 @@ def test_portable_data_that_names_python_functions_is_refused_with_what_to_do() 
 class Kinds(BaseModel):
     either: str | int
     maybe: int | None
+    tagged: Annotated[Annotated[int, Tag("a")] | Annotated[None, Tag("b")], Discriminator(lambda value: "a")]
     nothing: None
     words: Literal["x"] | Literal[1]
     word: Literal["x"] | None
@@ -523,6 +524,7 @@ def test_types_of_python_become_the_narrowest_spec_that_can_say_them():
     kinds: dict[str, dict[str, Any]] = {
         "either": {"type": "any"},
         "maybe": {"type": "number"},
+        "tagged": {"type": "number"},
         "nothing": {"type": "null"},
         "words": {"type": {"enum": ["x", 1]}},
         "word": {"type": {"enum": ["x", None]}},

@@ -157,6 +157,15 @@ def test_a_journal_that_says_something_else_than_before_is_computed_from_the_sta
         assert live.compute(other) == compute(BUILT, BASE, invocation, CONTEXT, other)
 
 
+@pytest.mark.requirement("HC-compute")
+@pytest.mark.parametrize("given_input", [float("nan"), {"steps": [object()]}, {1: 2}, "\ud800", 5, None])
+def test_an_input_that_is_no_json_or_does_not_fit_ends_a_kept_execution_as_it_ends_any_other(given_input: Any) -> None:
+    invocation = Invocation("plan", given_input, "intent-1")
+    done = LiveExecution(BUILT, BASE, invocation, CONTEXT).compute({})
+    assert done.error is not None
+    assert done == compute(BUILT, BASE, invocation, CONTEXT)
+
+
 @pytest.mark.requirement("IC-reqid")
 def test_effects_that_python_takes_for_equal_are_told_apart_when_an_action_is_run_again() -> None:
     built = Domain("urn:test:equal", version="1.0.0", state=State)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.core.test_compute import domain, get, lit, put, seq
+from tests.core.test_compute import domain, get, lit, put, run, seq
 from tests.core.test_schema import faults, flow, patch, schema
 from world.core import Patch, load_schema, merge, set_, unset
+from world.core.execution import MAX_FLOW_DEPTH
 from world.core.validate import check_patch
 from world.model.immutable_json import FrozenDict, freeze
 
@@ -73,6 +74,16 @@ def test_a_schema_has_no_place_below_such_a_name_except_under_earlier_rules(path
     model = modelled(count=NUMBER)
     assert load_schema(model).model_places(path) == ()
     assert load_schema(model, 2).model_places(path) != ()
+
+
+@pytest.mark.requirement("HC-flow")
+@pytest.mark.parametrize(("levels", "code"), [(MAX_FLOW_DEPTH - 2, None), (MAX_FLOW_DEPTH - 1, "LIMIT_EXCEEDED")])
+def test_the_body_of_a_once_guard_is_nested_as_deep_as_it_is_written(levels: int, code: str | None) -> None:
+    body = put("count", lit(2))
+    for _ in range(levels - 1):
+        body = seq(body)
+    done = run(domain(unchecked=True, go=once(then=seq(once()["then"]["steps"][0], body))))
+    assert (done.error.code if done.error else None, done.snapshot.data["count"]) == (code, 1 if code else 2)
 
 
 NEARLY: dict[str, dict[str, Any]] = {

@@ -12,9 +12,10 @@ from world.core import validate as growth
 from world.core.derive import recompute
 from world.core.python_action import ActionFailedError, ComputedView
 from world.core.schema import load_schema
+from world.core.state_model.dialect import DIALECT
 from world.core.validate import MAX_FAULTS, MAX_NEW_NODES, MAX_STATE_DEPTH, check_input, check_patch, growth_fault
 from world.errors import RefusedError
-from world.model.immutable_json import MAX_DEPTH, freeze
+from world.model.immutable_json import MAX_DEPTH, FrozenDict, freeze
 from world.model.patch import apply_patches, scope_allows, touched_paths, unset
 from world.model.paths import array_index, format_path, look_up, parse_path
 from world.model.snapshot import ErrorValue
@@ -252,6 +253,23 @@ def test_a_patch_that_fits_has_no_fault() -> None:
         set_("rows", [1, 2]), set_("free." + ".".join("x" * 126), {}),
     ):  # fmt: skip
         assert check_patch(SCHEMA, freeze({"rows": [1]}), patch) is None, patch
+
+
+@pytest.mark.requirement("IC-validate")
+@pytest.mark.parametrize("is_model", [False, True])
+def test_members_that_a_state_has_already_are_not_counted_again(
+    is_model: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "MAX_NEW_NODES", 10)
+    fields = {"fields": {"l": {"type": "array", "default": []}}}
+    model = {"dialect": DIALECT, "schema": {"type": "object", "properties": {"l": {"type": "array", "default": []}}}}
+    program = load_schema({**SCHEMA.portable, "hash": "", "state": model if is_model else fields})
+    data = freeze({"l": [[number] for number in range(9)]})
+    assert isinstance(data, FrozenDict)
+    assert check_patch(program, data, set_("l", [*data["l"], "new"])) is None
+    grown = check_patch(program, data, set_("l", [[number] for number in range(9)]))
+    assert grown is not None
+    assert (grown.code, "brings more than 10 values" in grown.message) == ("LIMIT_EXCEEDED", True)
 
 
 @pytest.mark.requirement("IC-validate")

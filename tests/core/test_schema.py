@@ -13,7 +13,7 @@ from world.core import DomainSchema, load_schema
 from world.core.dependency_order import circles, computed_order
 from world.core.expressions.expression import MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_NODES
 from world.core.expressions.expression_ast import check_expression, dependencies
-from world.core.fields import check_value, read_field
+from world.core.fields import check_value, read_field, secret_literals
 from world.core.schema import ComputedSpec
 from world.errors import RefusedError
 from world.model.identity import schema_hash
@@ -301,6 +301,9 @@ def test_computed_values_stand_behind_what_they_depend_on(edges: dict[str, list[
         ({"type": "boolean"}, 1, [""]),
         ({"type": "null"}, 0, [""]),
         ({"type": "any"}, {"x": [1]}, []),
+        ({"type": "any", "secret": True}, "${secret:KEY}", []),
+        ({"type": "any", "secret": True}, "as it is", [""]),
+        ({"type": "object", "fields": {"s": {"type": "string", "secret": True}}}, {"s": "as it is"}, [".s"]),
         (
             {"type": "object", "fields": {"l": {"type": "array", "items": {"type": {"enum": [1]}}}}},
             {"l": [1, 2]},
@@ -313,6 +316,16 @@ def test_an_inputs_faults_are_named_by_their_paths(spec: Any, value: Any, paths:
     field = read_field(spec, "$", found)
     assert not found
     assert [fault.path for fault in check_value(field, value, state=False)] == paths
+
+
+@pytest.mark.requirement("IC-validate")
+def test_literals_in_secret_fields_are_found_at_every_depth() -> None:
+    secret = {"type": "string", "secret": True}
+    rows = {"type": "array", "items": {"type": "object", "fields": {"pin": secret, "name": {"type": "string"}}}}
+    spec = read_field({"type": "object", "fields": {"key": secret, "rows": rows, "none": rows}}, "$", [])
+    given = {"key": "a", "rows": [{"pin": "${secret:PIN}", "name": "b"}, {"pin": "c"}], "none": None, "more": 1}
+    assert list(secret_literals(spec, given)) == ["input.key", "input.rows[1].pin"]
+    assert list(secret_literals(spec, 5)) == []
 
 
 @pytest.mark.requirement("INT-7.4.2e")

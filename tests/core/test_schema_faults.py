@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.core.test_second_states import REFUSED
 from world.core.execution import MAX_FLOW_DEPTH
 from world.core.fields import MAX_FIELD_DEPTH
 from world.core.flows.flow_lint import MAX_FLOW_NODES
 from world.core.lint import schema_faults
+from world.core.state_model.dialect import DIALECT
 from world.model.identity import schema_hash
 
 GONE = object()
@@ -259,6 +261,35 @@ DEPARTURES: list[tuple[str, Any, list[tuple[str, str]]]] = [
 ]
 """What is changed of the good schema, and the faults that follow."""
 
+FIELD_DEPARTURES: list[tuple[Any, list[str]]] = [
+    (5, [""]),
+    ({}, [".type"]),
+    ({"type": "text"}, [".type"]),
+    ({"type": ["string"]}, [".type"]),
+    ({"type": {"enum": []}}, [".type"]),
+    ({"type": {"enum": "ab"}}, [".type"]),
+    ({"type": {"enum": [1], "more": 1}}, [".type"]),
+    ({"type": "any", "more": 1}, [".more"]),
+    ({"type": "any", "required": None}, [".required"]),
+    ({"type": "any", "secret": True}, []),
+    ({"type": "string", "secret": True}, []),
+    ({"type": "number", "secret": True}, [".secret"]),
+    ({"type": "any", "secret": 1}, [".secret"]),
+    ({"type": "string", "fields": {}}, [".fields"]),
+    ({"type": "any", "items": {"type": "any"}}, [".items"]),
+    ({"type": "object", "fields": 5}, [".fields"]),
+    ({"type": "object", "fields": {"a": 5}}, [".fields.a"]),
+    ({"type": "array", "items": None}, [".items"]),
+    ({"type": "number", "default": "x"}, [".default"]),
+    ({"type": "number", "default": None}, []),
+    ({"type": "number", "default": {}}, [".default"]),
+    ({"type": "object", "default": {}, "fields": {"a": {"type": "any", "required": True}}}, []),
+    ({"type": "object", "default": {"b": 1}, "fields": {"a": {"type": "any"}}}, [".default.b"]),
+    ({"type": "array", "default": [1, "x"], "items": {"type": "number"}}, [".default[1]"]),
+    ({"type": {"enum": [1]}, "default": 2}, [".default"]),
+]
+"""Field specs, with the places of their faults."""
+
 
 @pytest.mark.requirement("IC-action")
 @pytest.mark.parametrize(("place", "value", "expected"), DEPARTURES)
@@ -268,7 +299,13 @@ def test_one_departure_has_its_fault_and_no_other(place: str, value: Any, expect
 
 def sentences() -> list[str]:
     """Return every sentence about the departures, once."""
-    return sorted({fault.message for place, value, _ in DEPARTURES for fault in schema_faults(changed(place, value))})
+    departures = [(place, value) for place, value, _ in DEPARTURES]
+    departures += [("actions/stop/input", spec) for spec, _ in FIELD_DEPARTURES]
+    models = [schema for schema, _ in REFUSED if "pattern" not in schema]  # pydantic words what patterns lack
+    departures += [("state", {"dialect": DIALECT, "schema": schema}) for schema in models]
+    departures += [("state", {"dialect": DIALECT, **spec}) for spec in ({}, {"schema": {"$defs": 5}}, {"more": 1})]
+    departures.append(("state", {"dialect": "urn:other", "schema": {}}))
+    return sorted({fault.message for place, value in departures for fault in schema_faults(changed(place, value))})
 
 
 def test_the_faults_of_schemas_are_told_in_these_sentences() -> None:
@@ -326,32 +363,7 @@ def test_fields_have_50_levels_and_no_more() -> None:
 
 
 @pytest.mark.requirement("IC-validate")
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        (5, [""]),
-        ({}, [".type"]),
-        ({"type": "text"}, [".type"]),
-        ({"type": ["string"]}, [".type"]),
-        ({"type": {"enum": []}}, [".type"]),
-        ({"type": {"enum": "ab"}}, [".type"]),
-        ({"type": {"enum": [1], "more": 1}}, [".type"]),
-        ({"type": "any", "more": 1}, [".more"]),
-        ({"type": "any", "required": None}, [".required"]),
-        ({"type": "string", "fields": {}}, [".fields"]),
-        ({"type": "any", "items": {"type": "any"}}, [".items"]),
-        ({"type": "object", "fields": 5}, [".fields"]),
-        ({"type": "object", "fields": {"a": 5}}, [".fields.a"]),
-        ({"type": "array", "items": None}, [".items"]),
-        ({"type": "number", "default": "x"}, [".default"]),
-        ({"type": "number", "default": None}, []),
-        ({"type": "number", "default": {}}, [".default"]),
-        ({"type": "object", "default": {}, "fields": {"a": {"type": "any", "required": True}}}, []),
-        ({"type": "object", "default": {"b": 1}, "fields": {"a": {"type": "any"}}}, [".default.b"]),
-        ({"type": "array", "default": [1, "x"], "items": {"type": "number"}}, [".default[1]"]),
-        ({"type": {"enum": [1]}, "default": 2}, [".default"]),
-    ],
-)
+@pytest.mark.parametrize(("spec", "expected"), FIELD_DEPARTURES)
 def test_one_departure_of_a_field_has_its_fault_and_no_other(spec: Any, expected: list[str]) -> None:
     assert faults(changed("state/fields/extra", spec)) == [(S, f"$.state.fields.extra{path}") for path in expected]
     assert faults(changed("actions/stop/input", spec)) == [(S, f"$.actions.stop.input{path}") for path in expected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -140,48 +141,65 @@ def test_the_page_names_every_keyword_and_no_other() -> None:
     assert named | {"$defs", "default"} == KEYWORDS
 
 
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"title": "x"}, ".title"),
+    ({"type": []}, ".type"),
+    ({"type": "text"}, ".type"),
+    ({"enum": []}, ".enum"),
+    ({"enum": [1], "const": 1}, ".const"),
+    ({"anyOf": []}, ".anyOf"),
+    ({"$ref": "X"}, ".$ref"),
+    ({"$ref": "#/$defs/Other"}, ".$ref"),
+    ({"$defs": {"X": {"anyOf": [{"$ref": "#/$defs/X"}]}}}, ".$defs.X"),
+    ({"properties": {"a": {"$defs": {}}}}, ".properties.a.$defs"),
+    ({"required": "a"}, ".required"),
+    ({"prefixItems": []}, ".prefixItems"),
+    ({"minLength": -1}, ".minLength"),
+    ({"maxItems": 1.5}, ".maxItems"),
+    ({"multipleOf": 0}, ".multipleOf"),
+    ({"minimum": "1"}, ".minimum"),
+    ({"pattern": "(?=a)"}, ".pattern"),
+    ({"pattern": r"(a)\1"}, ".pattern"),
+    ({"format": "email"}, ".format"),
+    ({"type": "integer", "default": 0.5}, ".default"),
+    ({"secret": True}, ".secret"),
+    ({"type": "string", "secret": True, "minLength": 1}, ".secret"),
+]
+"""Schemas that the page refuses, with the place of the fault."""
+
+
+@pytest.mark.parametrize(("schema", "place"), REFUSED)
+@pytest.mark.requirement("IC-validate")
+def test_what_the_page_refuses_is_refused_with_its_place(schema: Any, place: str) -> None:
+    known: dict[str, Any] = {"$defs": {"X": {}}} if "$defs" not in schema else {}
+    spec = freeze({"dialect": DIALECT, "schema": {**known, **schema}})
+    faults: list[tuple[str, str]] = []
+    read_model(spec, "$", faults)
+    assert [path for path, _ in faults] == [f"$.schema{place}"]
+    together = [("$", "an earlier one")]
+    read_field(spec, "$", together)
+    assert together == [("$", "an earlier one"), *faults]
+
+
 @pytest.mark.parametrize(
-    "schema",
+    ("around", "step"),
     [
-        {"title": "x"},
-        {"type": []},
-        {"type": "text"},
-        {"enum": []},
-        {"enum": [1], "const": 1},
-        {"anyOf": []},
-        {"$ref": "X"},
-        {"$ref": "#/$defs/Other"},
-        {"$defs": {"X": {"anyOf": [{"$ref": "#/$defs/X"}]}}},
-        {"properties": {"a": {"$defs": {}}}},
-        {"required": "a"},
-        {"prefixItems": []},
-        {"minLength": -1},
-        {"maxItems": 1.5},
-        {"multipleOf": 0},
-        {"minimum": "1"},
-        {"pattern": "(?=a)"},
-        {"pattern": r"(a)\1"},
-        {"format": "email"},
-        {"type": "integer", "default": 0.5},
-        {"secret": True},
-        {"type": "string", "secret": True, "minLength": 1},
+        (lambda inner: {"items": inner}, ".items"),
+        (lambda inner: {"prefixItems": [inner]}, ".prefixItems[0]"),
+        (lambda inner: {"anyOf": [inner]}, ".anyOf[0]"),
+        (lambda inner: {"properties": {"a": inner}}, ".properties.a"),
+        (lambda inner: {"additionalProperties": inner}, ".additionalProperties"),
+        (lambda inner: {"propertyNames": inner}, ".propertyNames"),
     ],
 )
-def test_what_the_page_refuses_is_refused(schema: Any) -> None:
-    faults: list[tuple[str, str]] = []
-    known: dict[str, Any] = {"$defs": {"X": {}}} if "$defs" not in schema else {}
-    read_model(freeze({"dialect": DIALECT, "schema": {**known, **schema}}), "$", faults)
-    assert faults
-
-
-def test_schemas_are_nested_up_to_fifty_levels() -> None:
-    def nested(levels: int) -> Any:
-        return {"items": nested(levels - 1)} if levels > 1 else {}
-
-    for levels, is_sound in ((50, True), (51, False)):
+def test_schemas_are_nested_up_to_fifty_levels(around: Callable[[Any], Any], step: str) -> None:
+    for levels, places in ((50, []), (51, ["$.schema" + step * 50])):
+        schema: Any = {}
+        for _ in range(levels - 1):
+            schema = around(schema)
         faults: list[tuple[str, str]] = []
-        read_model(freeze({"dialect": DIALECT, "schema": nested(levels)}), "$", faults)
-        assert (faults == []) is is_sound
+        read_model(freeze({"dialect": DIALECT, "schema": schema}), "$", faults)
+        assert [place for place, _ in faults] == places
 
 
 def test_a_pattern_that_the_second_implementation_may_read_otherwise_is_not_guessed() -> None:

@@ -7,7 +7,7 @@ import decimal
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import (
@@ -109,6 +109,21 @@ def test_the_code_of_validators_has_its_identity() -> None:
     assert "state:validators" not in domain_of(Anything).sources()
 
 
+class Checked(BaseModel):
+    total: int = 0
+
+    def model_post_init(self, context: Any) -> None:
+        if self.total > 7:
+            raise ValueError("the total is above 7")
+
+
+def test_what_a_model_checks_after_its_fields_is_a_validator_too() -> None:
+    domain = domain_of(Checked)
+    assert str(domain.sources()["state:validators"]).startswith("tree-1:")
+    assert made(set_("total", 7), domain=domain).error is None
+    assert refused(set_("total", 8), domain=domain) == ("INVALID_STATE", [""])
+
+
 class Plain(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
@@ -191,6 +206,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (complex, {}, "write two floats"),
     (HttpUrl, {}, "for another one use a pattern"),
     (dict[int, str], {}, "write dict[str, T]"),
+    (dict[Literal["a", 1], str], {}, "write dict[str, T]"),
     (dict[tuple[int, int], str], {}, "write dict[str, T]"),
     (Callable[[], int], {}, "write a BaseModel"),
     (Opaque, {}, "write a BaseModel"),
@@ -221,6 +237,7 @@ def test_what_a_portable_schema_cannot_express_is_refused_with_the_field_and_wha
     with pytest.raises(RefusedError) as caught:
         Domain("urn:x:odd", version="1.0.0", state=model)
     assert caught.value.code == "UNSUPPORTED_TYPE"
+    assert caught.value.details["field"].partition(".")[0] == "inner"
     assert "inner" in caught.value.message
     assert instead in caught.value.message
 

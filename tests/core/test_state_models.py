@@ -6,6 +6,7 @@ import datetime
 import enum
 import uuid
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -18,6 +19,7 @@ from world.errors import RefusedError
 from world.model.immutable_json import freeze
 from world.model.snapshot import Snapshot
 
+SENTENCES = Path(__file__).parent / "state_sentences.txt"
 CONTEXT = ComputeContext(now=5_000, random_seed="intent-1")
 
 
@@ -159,6 +161,19 @@ def test_each_constraint_holds_on_both_sides_of_its_bound(field: str, good: list
         with pytest.raises(RefusedError) as caught:
             started(**{field: value})
         assert caught.value.code == "INVALID_DATA"
+
+
+def sentences() -> list[str]:
+    """Return the error of each unfit value, as a log records it."""
+    unfit = [(field, value) for field, _, bad in GOOD_AND_BAD for value in bad] + WRONG_SHAPES
+    errors = [(path, value, made(set_(path, value)).error) for path, value in unfit]
+    return [f"{path} = {value!r}: {error.message}" for path, value, error in errors if error is not None]
+
+
+@pytest.mark.requirement("IC-validate", "CARD-replay")
+def test_the_faults_of_states_are_recorded_in_these_sentences() -> None:
+    """They are in ``state_sentences.txt``; ``python -m tests.core.test_state_models`` writes it anew."""
+    assert sentences() == SENTENCES.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.requirement("IC-validate")
@@ -387,3 +402,7 @@ def test_a_domain_goes_on_in_the_earlier_form_that_a_log_adopted() -> None:
     form.take_newest_form()
     assert form.schema.hash == domain.schema.hash
     assert refused(set_("count", -1), domain=form)[0] == "INVALID_STATE"
+
+
+if __name__ == "__main__":
+    SENTENCES.write_text("\n".join(sentences()) + "\n", encoding="utf-8")

@@ -282,7 +282,10 @@ def test_tasks_of_one_loop_in_different_sessions_do_not_see_each_other(site: Sit
 
     async def all_at_once() -> tuple[list[str], list[str], list[str]]:
         turns = asyncio.Barrier(3)
-        return await asyncio.gather(work("one", "two", turns), nobody(turns), work("two", "one", turns))
+        async with asyncio.TaskGroup() as tasks:
+            one, free = tasks.create_task(work("one", "two", turns)), tasks.create_task(nobody(turns))
+            two = tasks.create_task(work("two", "one", turns))
+        return one.result(), free.result(), two.result()
 
     one, free, two = asyncio.run(all_at_once())
     assert one == two == ["done", "done", STOPPED]

@@ -346,5 +346,6 @@ def test_the_types_in_force_are_a_mapping_and_have_a_wire_form() -> None:
         "ENV": ("opaque", True, False, False),
         "PROCESS": ("opaque", False, False, False),
         "COMMAND": ("opaque", False, False, False),
+        "CONTENT": ("opaque", False, False, False),
     }
     assert Resource("FILE", "FILE:/a", subtree=False, ancestors=(), nested=False).separator == "/"

@@ -40,6 +40,23 @@ def make_room(way: str, ballast: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+def probed(log: EventLog) -> str | None:
+    """Return the code of what is in the way of a write, as a probe finds it."""
+    size = log.head().size
+    try:
+        log.probe(1.0)
+    except StorageFullError as full:
+        return full.code
+    finally:
+        assert log.head().size == size
+    return None
+
+
+def probed_by_reading(place: str) -> str | None:
+    with open_log(place, read_only=True) as log:
+        return probed(log)
+
+
 def main(folder: Path, way: str) -> None:
     ballast, place = folder / "ballast", str(folder / "world.db")
     make_full(way, ballast)
@@ -57,7 +74,9 @@ def main(folder: Path, way: str) -> None:
             append(log)
         except StorageFullError as full:
             told["again"] = full.code
+        told["probes"] = [probed(log), probed_by_reading(place)]
         make_room(way, ballast)
+        told["probes_after"] = [probed(log), probed_by_reading(place)]
         append(log)
         told["after"] = log.head().size
     with open_log(place, read_only=True) as log:

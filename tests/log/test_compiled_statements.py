@@ -14,8 +14,8 @@ from tests.compiled_statements import compiled_statements
 from world.log.sql.queries import events_query, statements
 from world.log.sql.statement import STATEMENTS_FILE
 from world.log.statements import Statements, compiled_events_query
+from world.read_models.index_sql.index_statements import SOURCES, compiled_statement
 from world.read_models.index_sql.queries import statement
-from world.read_models.index_statements import SOURCES, compiled_statement
 
 
 def test_the_file_has_the_statements_as_they_are_compiled_now() -> None:

@@ -44,9 +44,13 @@ def child(folder: Path, *, mounted: bool) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_disk_without_room_is_said_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
     """Where no file system may be mounted, both cases use the limit on the size of files."""
-    told = child(tmp_path, mounted=kind == "a small file system" and can_mount())
+    is_mounted = kind == "a small file system" and can_mount()
+    told = child(tmp_path, mounted=is_mounted)
     assert (told["code"], told["again"]) == ("STORAGE_FULL", "STORAGE_FULL"), told
     assert "no room" in told["message"]
+    assert told["probes"][0] == "STORAGE_FULL"
+    assert told["probes"][1] == ("STORAGE_FULL" if is_mounted else None)  # the limit is one of the other process
+    assert told["probes_after"] == [None, None]
     assert told["appended"] > 10
     assert told["size"] == told["read"] == told["appended"]
     assert told["after"] == told["reopened"] == told["appended"] + 1

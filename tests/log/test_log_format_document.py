@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from world.log import NewEvent, open_log
-from world.log.backends.postgres import LOCK_SPACE
+from world.log.backends.postgres_lock import LOCK_SPACE
 from world.log.tables import METADATA
 
 DOCUMENT = Path("docs/reference/log-format.md")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,23 @@ def test_a_server_that_cannot_be_reached_is_reported(tmp_path: Path) -> None:
         open_log(f"postgresql://nobody:secret@/none?host={tmp_path}")
     assert caught.value.code == "LOG_UNAVAILABLE"
     assert "secret" not in str(caught.value)
+
+
+def test_a_database_without_an_encoding_is_refused_with_its_cause(postgres_url: str) -> None:
+    name = f"bytes_{os.getpid()}"
+    address = postgres_url.replace("/postgres?", f"/{name}?", 1)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode()
+        )
+        try:
+            for options in ({"create": True}, {}, {"read_only": True}):
+                with pytest.raises(RefusedError) as caught:
+                    open_log(address, **options)  # type: ignore[arg-type]
+                assert caught.value.code == "DATABASE_ENCODING"
+                assert "has the encoding SQL_ASCII" in caught.value.message
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def test_reading_and_writing_go_on_after_connections_were_lost(postgres_database: str) -> None:

@@ -1,8 +1,9 @@
 """Mutants of a module: its source with one small change, made by the operators of mutmut.
 
 Not mutated, because no test should notice it: annotations and names for types, docstrings, ``__all__``, decorators,
-types handed to ``cast``, ``strict`` of ``zip``, options of dataclass fields, and the wording and details of errors
-(every argument of an error after its code, and texts given to a function of the module that returns an error).
+options of classes (``frozen`` of a struct is what a decorator says of a dataclass), types handed to ``cast``,
+``strict`` of ``zip``, options of dataclass fields, and the wording and details of errors (every argument of an error
+after its code, and texts given to a function of the module that returns an error).
 """
 
 from __future__ import annotations
@@ -83,6 +84,9 @@ class _Finder(cst.CSTVisitor):
         if isinstance(node, cst.Assign) and _is_type(node.value):
             return False
         if isinstance(node, cst.Call) and self._visit_call(node):
+            return False
+        if isinstance(node, cst.ClassDef):
+            node.body.visit(self)
             return False
         self._mutate(node)
         return True

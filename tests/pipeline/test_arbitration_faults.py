@@ -147,6 +147,7 @@ def test_what_could_not_be_read_again_is_not_recorded(tmp_path: Path, by: Any) -
         assert verify(looked.log).ok
 
 
+@pytest.mark.requirement("CARD-policy")
 def test_rules_read_what_an_action_declares_to_touch(tmp_path: Path) -> None:
     seen: list[Any] = []
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from host import EffectFailure, handler
+from host.backups.restore import Restored
 from tests.pipeline.works import Held, acting, check_log, running, vanish
 from tests.pipeline.workshop import BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
 from tests.support.patience import PATIENCE_S
@@ -122,6 +123,19 @@ def test_what_cannot_be_given_back_is_told_and_the_proposal_ends_all_the_same(
         (back,) = world.host.verification(failed.proposal_id).rollbacks
         assert "Input/output error" in back.failed[0]
     check(address)
+
+
+@pytest.mark.requirement("KO-3.3")
+def test_a_file_that_cannot_be_given_back_is_recorded_beside_those_that_are(
+    address: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2], "give_up": True}
+    with a_workshop(address, root) as world:
+        partly = Restored(["/b.txt"], ["/new"], ["/c.txt"], reasons={"/c.txt": "it is busy"})
+        monkeypatch.setattr(world.host.premises.backups, "restore", lambda *_given, **_more: partly)
+        failed = world.act("ann", "run", plan)
+        (back,) = world.host.verification(failed.proposal_id).rollbacks
+        assert (back.restored, back.removed, back.failed) == (["/b.txt"], ["/new"], ["/c.txt: it is busy"])
 
 
 @pytest.mark.requirement("HC-journal", "KO-3.3")

@@ -122,6 +122,7 @@ DECIDED = {
     "itself": ["asks_itself"],
     "narrowed": ["narrows", "narrows_to_nothing"],
     "ask_ann": ["human answer"],
+    "split": ["human answer"],
     "ask_late": [TIME_LIMIT],
     "fine": ["fine"],
 }
@@ -155,6 +156,10 @@ class Scenes:
         with Realm.create(self.address, **self.parts, **owned) as realm:
             realm.register("ann", "human", binding={"kind": "auto_approve"})
             realm.register("bot", "agent", binding=BOUND)
+            realm.register("eve", "human", binding={"kind": "auto_approve"})
+            realm.register(
+                "jury", "agent", binding={"kind": "tribunal", "members": ["ann", "eve"], "rule": "unanimous"}
+            )
             realm.register("auto", "agent", binding={"kind": "auto_approve"})
             self._decided(realm)
             self._leases(realm, patch)
@@ -178,6 +183,9 @@ class Scenes:
             self._act(realm, name)
         self._act(realm, "narrowed", scope=["data.built"])
         realm.decide(self._act(realm, "ask_ann"), "reject", by="ann")
+        asked = self._act(realm, "split", "jury", scope=["data.*"])
+        for judge in ("ann", "eve"):  # nothing is left that both would approve
+            realm.decide(asked, "narrow", by=judge, scope=[f"data.{judge}"])
         self._act(realm, "ask_late")
         self.clock.advance(5_000)
         realm.settle()
@@ -300,7 +308,8 @@ def test_all_that_tells_who_decided_says_the_same(log: Scenes) -> None:
                 rule for rule in decided if rule in {one["rule"] for one in explained["rules"]}
             ]
             is_outside = "outside" in (explained["changes"] or {})
-            assert is_outside is (name in OVERRULED), (name, explained["changes"])
+            is_of_people = name == "split"  # their narrowings leave nothing, whatever rules say
+            assert is_outside is (name in OVERRULED or is_of_people), (name, explained["changes"])
             said = [line for line in trace_lines(explained) if line.startswith("  engine    * the engine reject")]
             assert bool(said) is (name in OVERRULED)
         assert {one["rule"] for one in told.decisions.to_wire()["refusals"]["rows"]} == {

@@ -20,6 +20,7 @@ from world.events.realm_events import WorldSealed
 from world.limits import Limits
 from world.model.identity import content_id, snapshot_hash, world_id
 from world.model.intent import IntentInstance
+from world.sizes import MAX_SCOPE_PATTERNS
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.realm import Realm
 
@@ -225,6 +226,8 @@ def test_what_can_never_become_a_proposal_is_refused_and_leaves_no_trace(world: 
     with refusal("INVALID_VALUE") as body_only:
         world.submit({"type": "sell"})
     assert "$.body" in body_only.error.message
+    with refusal("SCOPE_TOO_LARGE"):
+        world.act("ann", "sell", {"item": "tea"}, scope=["data"] * (MAX_SCOPE_PATTERNS + 1))
     with refusal("UNKNOWN_BRANCH"):
         world.submit(good, branch="nowhere")
     with refusal("UNKNOWN_WORLD"):

@@ -203,6 +203,7 @@ class Desk(BaseModel):
 class Login(BaseModel):
     password: SecretStr
     pin: SecretStr | None = None
+    codes: list[SecretStr] = []
     note: str = ""
 
 
@@ -277,11 +278,16 @@ def test_a_secret_field_of_an_action_takes_a_reference_alone(desk: Realm, opened
     done = desk.act("ann", "login", {"password": "${secret:API_TOKEN}"})
     assert (done.status, opened) == ("completed", [TOKEN])
     before = desk.log.head()
-    for wrong in ({"password": TOKEN}, {"password": "${secret:API_TOKEN}", "pin": TOKEN}, {"password": 48151623}):
+    given = {"password": "${secret:API_TOKEN}"}
+    for wrong, field in (
+        ({"password": TOKEN}, "input.password"),
+        ({**given, "pin": TOKEN}, "input.pin"),
+        ({**given, "codes": ["${secret:API_TOKEN}", TOKEN]}, "input.codes.1"),
+        ({"password": 48151623}, "input.password"),
+    ):
         with pytest.raises(RefusedError) as refused:
             desk.act("ann", "login", wrong)
-        assert refused.value.code == "LITERAL_SECRET"
-    assert refused.value.details["fields"] == ["input.password"]
+        assert (refused.value.code, refused.value.details["fields"]) == ("LITERAL_SECRET", [field])
     assert desk.log.head() == before
 
 

@@ -132,6 +132,9 @@ class ScriptedExecutor:
     def perform(self, order: ExecutionOrder, requirement: Any, call: Any) -> Performed:
         raise AssertionError("nothing asks for effects here")
 
+    def look_up(self, order: ExecutionOrder, requirement: Any, call: Any) -> None:
+        """Find nothing out."""
+
 
 class YesAuthority:
     """Approves everything, behind the port."""

@@ -87,8 +87,8 @@ def units(opened: Realm, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     run = engine_of(opened)._run_unit
 
-    def counted(commands: Any) -> Any:
-        committed = run(commands)
+    def counted(commands: Any, **options: Any) -> Any:
+        committed = run(commands, **options)
         sizes.append(len(committed))
         return committed
 
@@ -184,6 +184,24 @@ def test_recovery_is_divided_until_nothing_is_left(realm: Realm, monkeypatch: py
     sizes = units(realm, monkeypatch)
     realm.settle()
     assert sizes[:4] == [4, 4, 4, 2]  # each is taken over with two events, before anything else is done
+    started = [realm.proposal(name).started for name in names]
+    assert {one.attempt for one in started if one is not None} == {2}
+    assert verify(realm.log).ok
+
+
+def test_executions_that_are_taken_over_are_divided_by_time_too(
+    realm: Realm, stopwatch: Stopwatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may call foreign code, and others wait for the lock."""
+    names = [f"p{number}" for number in range(7)]
+    for name in names:
+        intent = realm.issue("ann", "call", {"name": name}, scope=[f"data.cells.{name}"])
+        engine_of(realm)._group.submit(partial(submit_as, intent=intent, name=name))
+    engine_of(realm)._performing.clear()
+    sizes = units(realm, monkeypatch)
+    stopwatch.step_s = 1.0
+    realm.settle()
+    assert sizes[:3] == [8, 6, 0]  # two events each, four executions within the 3 s of a unit
     started = [realm.proposal(name).started for name in names]
     assert {one.attempt for one in started if one is not None} == {2}
     assert verify(realm.log).ok

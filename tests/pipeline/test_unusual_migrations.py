@@ -132,7 +132,10 @@ def test_a_version_that_no_schema_can_have_is_refused_where_it_is_declared(versi
     }
     with pytest.raises(RefusedError) as refused:
         load_domain({**portable, "migrations": {str(version): []}})
-    assert (refused.value.code, "$.migrations" in refused.value.message) == ("INVALID_SCHEMA", True)
+    (fault,) = refused.value.details["faults"]
+    assert (refused.value.code, fault["code"]) == ("INVALID_SCHEMA", "SCHEMA_ERROR")
+    assert fault["path"].startswith("$.migrations")
+    assert f"{fault['path']}: {fault['message']}" in refused.value.message
 
 
 @pytest.mark.requirement("WP-schema")

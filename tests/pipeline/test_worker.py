@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from host import handler
+from host import external, handler
 from tests.pipeline.offering import offering, room, work_in
 from tests.pipeline.works import check_log, events
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
@@ -199,8 +199,9 @@ def test_a_failed_effect_is_reported_as_its_result(address: str) -> None:
 # Processes that do not execute
 
 
-def test_a_program_without_effects_and_workspace_performs_nothing(address: str) -> None:
-    with Realm.create(address, domain=room, clock=SystemClock()) as realm:
+@pytest.mark.parametrize("effects", [[], [external("work", needs_workspace=True)]])
+def test_a_program_without_effects_and_workspace_performs_nothing(address: str, effects: list[Any]) -> None:
+    with Realm.create(address, domain=room, effects=effects, clock=SystemClock()) as realm:
         realm.register("ann", "human", binding={"kind": "auto_approve"})
         left = realm.act("ann", "do", {})
         assert (left.status, left.to_wire()["held"]) == ("executing", "no handler for work")
@@ -245,8 +246,6 @@ def test_a_process_with_the_handler_that_does_not_execute_offers_the_effect(addr
 
 
 def test_an_external_declaration_gives_way_to_a_handler(address: str) -> None:
-    from host import external
-
     for effects in ([external("work"), upper], [upper, external("work")]):
         with Realm.create("sqlite:///:memory:", domain=room, effects=effects) as realm:
             realm.register("ann", "human", binding={"kind": "auto_approve"})

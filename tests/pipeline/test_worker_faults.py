@@ -132,7 +132,7 @@ def test_a_report_that_raises_while_the_worker_turns_stops_the_next_claim(
 def test_a_result_is_reported_again_when_the_log_is_back(
     address: str, error: WorldProtocolError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worldprotocol.api.executing.worker.BUSY_S", 0.001)
+    monkeypatch.setattr("worldprotocol.api.waiting.outages.FIRST_PAUSE_S", 0.001)
     with offering(address, clock=SystemClock()) as realm:  # type: ignore[arg-type]
         work_in(realm, "a")
         with here(address, upper) as other:
@@ -153,7 +153,7 @@ def test_a_result_is_reported_again_when_the_log_is_back(
 def test_a_worker_that_runs_once_claims_again_where_the_log_was_busy(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worldprotocol.api.executing.worker.BUSY_S", 0.001)
+    monkeypatch.setattr("worldprotocol.api.waiting.outages.FIRST_PAUSE_S", 0.001)
     with offering(address, clock=SystemClock()) as realm:  # type: ignore[arg-type]
         work_in(realm, "a")
         with here(address, upper) as other:

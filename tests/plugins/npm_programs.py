@@ -11,7 +11,7 @@ import pytest
 
 from tests.npm.install import is_installed, is_required
 
-NEED_ONE = ("test_mcp_conformance_suite.py",)
+NEED_ONE = ("test_killed_agents.py", "test_mcp_conformance_suite.py")
 
 
 def pytest_report_header() -> str:
@@ -20,7 +20,7 @@ def pytest_report_header() -> str:
         return "npm: installed"
     if is_required():
         raise pytest.UsageError("WORLDPROTOCOL_NPM=required, and `make npm-packages` has not installed the programs.")
-    return "npm: not installed, so the conformance suite of MCP is left out; `make npm-packages` installs it"
+    return "npm: not installed, so tests of these programs are left out; `make npm-packages` installs them"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

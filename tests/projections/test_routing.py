@@ -19,9 +19,11 @@ from projections import (
     FunctionProjection,
     Guard,
     NoIntent,
+    Once,
     ProjectionRegistry,
     ProjectionRequest,
     Select,
+    UnsafeUnguarded,
     find_projections,
     load_projections,
     projection,
@@ -132,11 +134,12 @@ def test_a_projection_is_asked_about_its_own_kinds_of_events_only():
     assert answers == {"ui": "clicks", "api": "calls", "agent": "calls", "system": None}
 
 
-def test_a_projection_is_asked_about_events_that_it_accepts_only():
+@pytest.mark.parametrize("mode", [None, Once(), Guard(), UnsafeUnguarded()])
+def test_a_projection_is_asked_about_events_that_it_accepts_only(mode):
     def saves(source: SourceEvent) -> bool:
         return source.payload == "save"
 
-    registry = ProjectionRegistry([selecting("saving", accepts=saves)])
+    registry = ProjectionRegistry([selecting("saving", accepts=saves)], invocation_mode=mode)
     assert registry.route(request(payload="save")).projection_id == "saving"
     routed = registry.route(request(payload="load"))
     assert (routed.projection_id, routed.considered) == (None, ())
@@ -161,7 +164,7 @@ def test_accepting_does_not_see_when_something_occurred_either():
     [(lambda source: None, "INVALID_PROJECTION_RESULT"), (lambda source: 1 / 0, "PROJECTION_FAILED")],
 )
 def test_accepting_answers_true_or_false_and_does_not_raise(accepts, code):
-    for asking in (None, Guard()):
+    for asking in (None, Guard(), UnsafeUnguarded()):
         registry = ProjectionRegistry([selecting("p", accepts=accepts)], invocation_mode=asking)
         fault = refused(code, partial(registry.route, request()))
         assert fault.details["projection"] == "p"

@@ -188,7 +188,12 @@ def test_tasks_and_threads_of_a_session_belong_to_it_and_two_sessions_do_not_mee
         return f"{name} {session.outcome}"
 
     async def main(world: Realm) -> list[str]:
-        return list(await asyncio.gather(agent(world, "ann", "src", False), agent(world, "bob", "docs", True)))
+        async with asyncio.TaskGroup() as tasks:
+            asked = [
+                tasks.create_task(agent(world, name, folder, wrong))
+                for name, folder, wrong in (("ann", "src", False), ("bob", "docs", True))
+            ]
+        return [one.result() for one in asked]
 
     with opened(tmp_path) as world:
         assert asyncio.run(main(world)) == ["ann completed", "bob violated"]

@@ -254,7 +254,7 @@ def test_a_worker_is_refused_what_is_wrong_with_its_server_or_token(served: Serv
 
     def refusal(server: str, token: str) -> str:
         with RemoteEffects(server, "main", token, effects) as source, pytest.raises(RefusedError) as refused:
-            Worker(source, types=["oven.bake"]).run()
+            Worker(source, types=["oven.bake"]).run(once=True)
         return str(refused.value.code)
 
     assert refusal(served.url, served.place.tokens["bot"]) == "RIGHT_MISSING"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
@@ -16,14 +17,16 @@ import psutil
 import pytest
 
 from tests.plugins.forms import scaled
+from tests.server.kiosk import kiosk
 from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.server_faults.inside import Inside, while_serving
 from tests.server_faults.wire import Address, connected, exchanged, request
 from tests.support.patience import PATIENCE_S
+from worldprotocol import Realm
 from worldprotocol.server import log_watch as log_watch_module
 from worldprotocol.server.connections import protocol
 from worldprotocol.server.connections.event_stream import CHUNK_BYTES, PING
-from worldprotocol.server.log_watch import PING_S
+from worldprotocol.server.log_watch import MOST_AT_ONCE, PING_S
 
 pytestmark = pytest.mark.slow
 
@@ -43,13 +46,22 @@ class Reader:
         stack: closes the connection.
         after: the position.
         receive_bytes: size of the receive buffer.
+        actor: who reads.
+        query: further parameters.
     """
 
     def __init__(
-        self, address: Address | Served, stack: ExitStack, after: int, receive_bytes: int | None = None
+        self,
+        address: Address | Served,
+        stack: ExitStack,
+        after: int,
+        receive_bytes: int | None = None,
+        *,
+        actor: str = "bot",
+        query: str = "",
     ) -> None:
         self.connection = stack.enter_context(connected(address, receive_bytes=receive_bytes))
-        self.connection.sendall(request(address, "GET", f"{PATH}/log/stream?after={after}", actor="bot"))
+        self.connection.sendall(request(address, "GET", f"{PATH}/log/stream?after={after}{query}", actor=actor))
         self._stream = stack.enter_context(self.connection.makefile("rb"))
         assert self._stream.readline() == b"HTTP/1.1 200 OK\r\n"
         while self._stream.readline() != b"\r\n":
@@ -113,6 +125,57 @@ def test_an_event_is_encoded_once_for_all_readers(tmp_path: Path) -> None:
             late = Reader(inside.address, stack, begin)
             assert next(late.positions()) == begin + 1
             assert inside.within(lambda: log_watch.frames.made) == end - begin
+
+    while_serving(founded(tmp_path), body)
+
+
+@pytest.mark.parametrize("form", ["json", "cloudevents"])
+def test_an_event_is_encoded_once_for_all_readers_with_one_redaction(tmp_path: Path, form: str) -> None:
+    place = founded(tmp_path)
+    with Realm.open(place.log, domain=kiosk) as realm:
+        for name, rules in (("ann", ["inputs"]), ("bot", ["inputs"]), ("aud", None)):
+            realm.access.grant(name, "reader", by="operator", redaction=rules)
+
+    def body(inside: Inside) -> None:
+        log_watch = inside.service.realms["main"].log_watch
+        begin, query = position_of(inside), f"&format={form}"
+        with ExitStack() as stack:
+            readers = [
+                Reader(inside.address, stack, begin, actor=actor, query=query)
+                for actor in ("ann", "bot", "aud")
+                for _ in range(READERS // 3)
+            ]
+            made = inside.within(lambda: log_watch.frames.made)
+            submitted(inside.address, "one")
+            end = position_of(inside)
+            for reader in readers:
+                assert list(islice(reader.positions(), end - begin)) == list(range(begin + 1, end + 1))
+            assert inside.within(lambda: log_watch.frames.made) - made == 2 * (end - begin)
+
+    while_serving(place, body)
+
+
+def test_a_commit_wakes_few_readers_at_once(tmp_path: Path) -> None:
+    """So a request, which the event loop serves between them, waits for a few and not for all."""
+
+    def body(inside: Inside) -> None:
+        log_watch, begin = inside.service.realms["main"].log_watch, position_of(inside)
+        turns: list[int] = []
+        with ExitStack() as stack:
+            readers = [Reader(inside.address, stack, begin) for _ in range(3 * MOST_AT_ONCE)]
+
+            def look() -> None:
+                woken = sum(one.changed.is_set() for group in log_watch._readers for one in group)
+                turns.append(woken)
+                if len(turns) < 100_000 and not log_watch.is_closed:
+                    asyncio.get_running_loop().call_soon(look)
+
+            inside.within(look)
+            submitted(inside.address, "one")
+            end = position_of(inside)
+            for reader in readers:
+                assert list(islice(reader.positions(), end - begin)) == list(range(begin + 1, end + 1))
+            assert 0 < max(turns) <= MOST_AT_ONCE
 
     while_serving(founded(tmp_path), body)
 

@@ -53,8 +53,14 @@ def test_an_error_of_a_shared_call_is_raised_in_every_request_and_the_next_call_
     async def run() -> None:
         threads = Threads(4)
         shared = Shared(threads, call)
-        results = await asyncio.gather(*(shared.result() for _ in range(5)), return_exceptions=True)
-        assert [str(one) for one in results] == ["the log cannot be read"] * 5
+
+        async def failed() -> None:
+            with pytest.raises(OSError, match="the log cannot be read"):
+                await shared.result()
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(5):
+                tasks.create_task(failed())
         assert await shared.result() == 7
         async with asyncio.TaskGroup() as tasks:
             abandoned = tasks.create_task(shared.result())

@@ -33,6 +33,7 @@ from world.errors import WorldProtocolError
 from world.events.policy_events import ProposalShadowed
 from world.klis.predicate import Predicate
 from world.klis.refused_requests import RefusedRequests
+from world.log import Transaction
 from world.model.decision import Quorum, Ruling
 from world.pipeline.driver import STAGES
 from world.pipeline.steps import Decidable, LeftBehind, Step
@@ -67,14 +68,14 @@ def nobody_asks_whether_an_effect_is_still_wanted(patch: pytest.MonkeyPatch) -> 
 def a_commit_without_acknowledgement_is_done_again(patch: pytest.MonkeyPatch) -> None:
     run = WorldProtocol._run_unit
 
-    def twice(self: WorldProtocol, commands: Any) -> Any:
+    def twice(self: WorldProtocol, commands: Any, **options: Any) -> Any:
         try:
-            return run(self, commands)
+            return run(self, commands, **options)
         except WorldProtocolError as error:
             if error.code != "COMMIT_UNKNOWN":
                 raise
             self._forget()
-            return run(self, commands)
+            return run(self, commands, **options)
 
     patch.setattr(WorldProtocol, "_run_unit", twice)
 
@@ -197,7 +198,7 @@ def no_further_step_is_asked(patch: pytest.MonkeyPatch) -> None:
 
 def an_answer_begins_the_time_anew(patch: pytest.MonkeyPatch) -> None:
     record = world.pipeline.judge._record
-    patch.setattr(world.pipeline.judge, "_record", lambda *given, deadline=None: record(*given))
+    patch.setattr(world.pipeline.judge, "_record", lambda *one, is_late, deadline=None: record(*one, is_late=is_late))
 
 
 def who_rejects_approves(patch: pytest.MonkeyPatch) -> None:
@@ -294,6 +295,15 @@ def an_index_gives_proposals_in_another_order(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Archive, "load_realm", turned)
 
 
+def a_unit_that_was_ended_is_not_done_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(world.engine.protocol, "UnitEndedError", ZeroDivisionError)
+
+
+def only_the_time_of_the_last_commit_is_kept(patch: pytest.MonkeyPatch) -> None:
+    rows = Transaction._clock_rows
+    patch.setattr(Transaction, "_clock_rows", lambda *given: rows(*given)[:1])
+
+
 FOUND_BY: Mapping[Plant, set[str]] = {
     patches_are_not_held_to_their_scope: {"INT-13.5"},
     nobody_asks_whether_an_effect_is_still_wanted: {"HC-journal"},
@@ -332,6 +342,8 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     any_data_fits_a_new_schema: {"WP-schema"},
     a_domain_that_is_out_of_force_still_acts: {"WP-schema"},
     an_index_gives_proposals_in_another_order: {"CARD-replay"},
+    a_unit_that_was_ended_is_not_done_again: {"CRASH"},
+    only_the_time_of_the_last_commit_is_kept: {"KP-4c"},
 }
 """Each fault, and the requirements by one of which it must be found."""
 

@@ -13,7 +13,8 @@ from tests.golden.garden import garden, rules, sensor
 from world.core import set_
 from world.errors import RefusedError
 from world.model.intent import IntentBody
-from worldprotocol.testing.scenarios import Given, event, intent, passes, registered, result
+from worldprotocol.api.realm import Realm
+from worldprotocol.testing.scenarios import Given, event, intent, leaves, passes, registered, result
 
 BEDS = {"north": {"what": "beans", "since": 0, "litres": 0}}
 
@@ -50,6 +51,24 @@ def test_refusals_rejections_and_failures_are_told_by_their_codes(given: Given) 
     strict = given(intent("plant", {"bed": "a", "what": "leeks"}, actor="ann"), registered("ann"))
     with pytest.raises(RefusedError, match="ann"):
         strict.when("pour", {"bed": "a", "litres": 1})
+
+
+@pytest.mark.requirement("CARD-tests")
+def test_a_caller_leaves_and_its_undecided_calls_end(given: Given) -> None:
+    kid = registered("kid", "human", binding={"kind": "hitl", "ask": ["ann"]})
+    planted = intent("plant", {"bed": "a", "what": "leeks"}, actor="ann")
+    call = intent("pour", {"bed": "a", "litres": 1}, actor="kid", attended="hook", trace={"session": "s"})
+    asked = given(registered("ann", "human"), kid, planted, call)
+    asked.when(leaves("kid", session="other")).then_nothing()
+    ended = asked.when(leaves("kid", session="s", noticed_by="renewal"))
+    ended.then(event("caller.left", noticed_by="renewal"), event("proposal.superseded", reason="caller left"))
+
+    def approved(world: Realm) -> object:
+        [waiting] = world.inbox()
+        return world.decide(waiting.proposal_id, "approve", by="ann", reason="it may")
+
+    asked.when(approved).then(event("proposal.held", cause="caller"))
+    given(*asked.steps, approved).when(leaves("kid", session="s")).then("proposal.superseded")
 
 
 @pytest.mark.requirement("CARD-tests")

@@ -252,7 +252,7 @@ UNUSUAL = {
     *("request.withdrawn", "effect.claimed", "effect.dropped", "effect.extended", "effect.resolved"),
     *("lease.renewed", "lease.revoked", "execution.cancelled"),
     *("right.granted", "right.revoked", "token.created", "token.revoked"),
-    *("key.registered", "key.revoked", "policy.retired", "writer.opened", "writer.closed"),
+    *("key.registered", "key.revoked", "policy.retired", "writer.opened", "writer.closed", "caller.left"),
 }
 """Topics whose only parts are optional and in none of these logs.
 

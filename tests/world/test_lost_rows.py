@@ -134,8 +134,8 @@ def test_the_loss_of_any_world_branch_or_landmark_is_named_when_a_realm_is_opene
 @pytest.mark.parametrize(
     ("table", "key", "found"),
     [
-        ("wp_proposal", "proposal_id", "it has 3 proposals, and the log 4"),
-        ("wp_run", "run_id", "it has 2 runs, and the log 3"),
+        ("wp_proposal", "proposal_id", "it has 3 proposals after event 0, and the log 4"),
+        ("wp_run", "run_id", "it has 2 runs after event 0, and the log 3"),
     ],
 )
 def test_the_loss_of_a_proposal_or_a_run_between_others_is_named_by_doctor(
@@ -145,6 +145,6 @@ def test_the_loss_of_a_proposal_or_a_run_between_others_is_named_by_doctor(
 
     store = Store(f"sqlite:///{tmp_path / 'world.db'}")
     store.run(f"DELETE FROM {table} WHERE {key} = (SELECT {key} FROM {table} ORDER BY 1 LIMIT 1, 1)")
-    assert store.outcome("open")[0] == ""
+    assert store.outcome("open")[0] == "INDEX_DAMAGED"
     assert run(["--log", str(tmp_path / "world.db"), "doctor"]) == 3
     assert found in " ".join(capsys.readouterr().out.split())

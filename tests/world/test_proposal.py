@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ from world.model.actor import ActorRef
 from world.model.decision import DecisionRecord, HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
-from world.state.proposal import TERMINAL, Proposal, fold_proposal
+from world.state.proposal import TERMINAL, Proposal, Status, fold_proposal
 
 ACTOR = ActorRef(actor_id="ann", kind="human")
 INTENT = IntentInstance.read(
@@ -158,6 +158,19 @@ def test_a_proposal_takes_exactly_the_steps_its_status_allows(steps: list[str]) 
             assert refused.value.code == "ILLEGAL_TRANSITION"
         assert proposal.status == status
         assert proposal.is_terminal == (not MODEL[status]) == (status in TERMINAL)
+
+
+@pytest.mark.requirement("WP-fsm")
+def test_the_statuses_that_proposals_reach_are_those_that_have_a_name() -> None:
+    reached, waiting = {"submitted"}, [submitted()]
+    while waiting:
+        before = waiting.pop()
+        for step in MODEL[before.status]:
+            after = fold_proposal(before.copy(), STEPS[step])
+            if after.status not in reached:
+                reached.add(after.status)
+                waiting.append(after)
+    assert reached == set(get_args(Status))
 
 
 @pytest.mark.requirement("WP-decision", "WP-fsm")

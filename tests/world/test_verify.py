@@ -229,6 +229,7 @@ FORGERIES: dict[str, tuple[str, int, Callable[[dict[str, Any]], None], str]] = {
     "where it began": ("execution.started", 1, lambda e: e.update(onWorld="0" * 64), "BAD_REFERENCE"),
     "an effect": ("effect.requested", 0, lambda e: e["requirement"]["params"].update(seed="gold"), "WRONG_HASH"),
     "which effect": ("effect.fulfilled", 0, lambda e: e.update(requirementId="0" * 64), "ILLEGAL_TRANSITION"),
+    "a result that was looked up": ("effect.fulfilled", 0, lambda e: e.update(lookedUp=True), "ILLEGAL_TRANSITION"),
     "what came of it": ("proposal.completed", 0, lambda e: e.update(worldId="0" * 64), "UNKNOWN_WORLD"),
     "a branch's world": ("branch.created", 2, lambda e: e.update(worldId="0" * 64), "UNKNOWN_WORLD"),
     "a switch": ("branch.switched", 0, lambda e: e.update(epoch=5), "BAD_EPOCH"),

@@ -9,6 +9,7 @@ from world.events.proposal_events import ProposalHeld, ProposalJudged, ProposalS
 from world.events.realm_events import DomainAdopted
 from world.klis.triple import CHANGES
 from world.model.adoption import MIGRATE, MIGRATION_ACTOR, adoption_binding, migration_ruling
+from world.state.proposal import Proposal
 from world.state.realm_view import ReadableRealm
 
 __all__ = ["faults_of_backup", "faults_of_hold", "faults_of_migration"]
@@ -72,12 +73,8 @@ def faults_of_hold(event: ProposalHeld, realm: ReadableRealm) -> Iterator[str]:
         event: the record.
         realm: the state before it.
     """
-    if event.cause == "effect":
-        proposal = realm.proposals.get(event.proposal_id)
-        if len(event.names) != 1 or (event.in_force, event.at_hand) != (None, None):
-            yield "it waits for the handler of one type of effect"
-        elif proposal is not None and (proposal.requested or proposal.in_doubt):
-            yield "its effect is under way or in doubt"
+    if event.cause in ("effect", "caller"):
+        yield from _faults_of_wait(event, realm.proposals.get(event.proposal_id))
         return
     if event.cause == "code":
         known = {} if realm.domain is None else realm.domain.sources
@@ -100,3 +97,17 @@ def faults_of_hold(event: ProposalHeld, realm: ReadableRealm) -> Iterator[str]:
         yield f"in force is {in_force}, not {event.in_force}"
     if event.at_hand == event.in_force:
         yield f"the {event.cause} of the program is the one in force, so that nothing is held"
+
+
+def _faults_of_wait(event: ProposalHeld, proposal: Proposal | None) -> Iterator[str]:
+    """Yield what contradicts the record that a proposal waits for a handler, or for its caller."""
+    is_alone = (event.in_force, event.at_hand) == (None, None)
+    if event.cause == "effect":
+        if len(event.names) != 1 or not is_alone:
+            yield "it waits for the handler of one type of effect"
+        elif proposal is not None and (proposal.requested or proposal.in_doubt):
+            yield "its effect is under way or in doubt"
+    elif event.names or not is_alone:
+        yield "it waits for its caller alone"
+    elif proposal is not None and (proposal.submitted.attended is None or not proposal.wants_leases):
+        yield "it is not an attended call that was approved"

@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
 from world.events.execution_events import EffectDropped, EffectInDoubt, EffectRequested, EffectRetried
-from world.pipeline.execution_state import why_effect_over
+from world.pipeline.execution_state import ends_at_limit, why_effect_over
 from world.state.proposal import Proposal
 from world.state.realm_view import ReadableRealm
 
@@ -62,11 +62,13 @@ def faults_of_claims(event: ClaimEvent, proposal: Proposal, realm: ReadableRealm
         if event.deadline < event.at:
             yield f"its deadline {event.deadline} is before the heartbeat"
     elif isinstance(event, EffectLapsed):
-        if asked is not None and not asked.idempotent and over is None:
+        if asked is not None and not asked.idempotent and over is None and not ends_at_limit(asked):
             yield "an effect that is not idempotent is in doubt, and not offered again"
     elif isinstance(event, EffectInDoubt):
         if claim is not None and asked is not None and asked.idempotent:
             yield "an idempotent effect is offered again, and not in doubt"
+        elif claim is not None and asked is not None and ends_at_limit(asked):
+            yield "the call of a hook or a run ends at its limit, and is not in doubt"
     elif isinstance(event, EffectRetried):
         yield from _of_retry(event, asked, claim)
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from world.audit.caller_checks import CallerChecks
 from world.audit.change_checks import faults_of_backup, faults_of_hold, faults_of_migration
 from world.audit.claim_checks import CLAIM_TOPICS, ClaimEvent, faults_of_claims, faults_of_offer
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
@@ -63,6 +64,7 @@ class Checks(RegistryChecks):
         """
         super().__init__(realm, bad)
         self._lineages = lineages
+        self._callers = CallerChecks(realm, bad)
         self._announced: dict[str, ProjectionRecorded] = {}
         self._sealed: WorldSealed | None = None
         self._over: set[str] = set()  # proposals whose time limit has passed; a ruling must follow
@@ -88,6 +90,7 @@ class Checks(RegistryChecks):
             ProposalSuperseded.TOPIC: self._superseded,
             ExecutionStarted.TOPIC: self._started,
             EffectRequested.TOPIC: self._requested,
+            **self._callers.by_topic,
             **dict.fromkeys(CLAIM_TOPICS, self._of_claim),
             ProposalCompleted.TOPIC: self._ended,
             ProposalFailed.TOPIC: self._ended,
@@ -101,6 +104,7 @@ class Checks(RegistryChecks):
 
     def at_the_end(self) -> None:
         """Check after the last event that nothing is missing."""
+        self._callers.at_the_end()
         for record in self._announced.values():
             self._bad(
                 ErrorCode.BAD_REFERENCE, f"projection record {record.record_id} names a proposal that was not submitted"
@@ -306,6 +310,7 @@ class Checks(RegistryChecks):
         proposal, record = self._realm.proposals.get(event.proposal_id), event.decision
         if proposal is None:
             return  # the fold reports it
+        self._callers.continues(event.proposal_id)
         if record.proposal_id != event.proposal_id:
             self._bad(ErrorCode.BAD_REFERENCE, f"the decision is about proposal {record.proposal_id}")
         if event.proposal_id in self._over:
@@ -352,6 +357,7 @@ class Checks(RegistryChecks):
 
     def _superseded(self, event: ProposalSuperseded, _: int) -> None:
         self._backups.pop(event.proposal_id, None)
+        self._callers.superseded(event)
         if event.epoch != self._realm.epoch:
             self._bad(ErrorCode.BAD_REFERENCE, f"the epoch is {self._realm.epoch}, not {event.epoch}")
         if event.by is not None and (not event.reason or event.successor is not None):
@@ -375,15 +381,8 @@ class Checks(RegistryChecks):
         proposal, asked = self._realm.proposals.get(event.proposal_id), event.requirement
         if proposal is None:
             return  # the fold reports it
-        submitted = proposal.submitted
-        expected = requirement_id(
-            submitted.schema_hash,
-            submitted.intent.intent_id,
-            asked.action_id,
-            asked.node_path,
-            asked.type,
-            asked.params,
-        )
+        schema, name = proposal.submitted.schema_hash, proposal.submitted.intent.intent_id
+        expected = requirement_id(schema, name, asked.action_id, asked.node_path, asked.type, asked.params)
         if expected != asked.id:
             self._bad(ErrorCode.WRONG_HASH, f"the requirement's id is {expected}, not {asked.id}")
         for fault in faults_of_offer(event, proposal):
@@ -393,6 +392,7 @@ class Checks(RegistryChecks):
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold reports it
+        self._callers.continues(event.proposal_id)
         for fault in faults_of_claims(event, proposal, self._realm, position):
             self._bad(ErrorCode.BAD_CLAIM, fault)
 

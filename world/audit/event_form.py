@@ -10,6 +10,7 @@ import orjson
 
 from world.errors import RefusedError
 from world.events.base import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM, Event
+from world.events.caller_events import CallerLeft, SessionBegun, SessionMoved
 from world.events.codec import TOPICS
 from world.events.proposal_events import (
     ProjectionRecorded,
@@ -29,13 +30,17 @@ __all__ = ["is_canonical", "stream_of", "stream_rule"]
 _LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
 
 
+_WITH_STREAMS: Final[frozenset[type[Event]]] = frozenset({CallerLeft, SessionBegun, SessionMoved})
+"""Events that say their stream themselves."""
+
+
 _SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
 
 _STREAMS: Final[Mapping[str, str]] = {
     topic: LINEAGE_STREAM if topic in _LINEAGE else KLIS_STREAM if kind in KLIS_EVENTS else REALM_STREAM
     for topic, kind in TOPICS.items()
-    if kind not in PROPOSAL_EVENTS and kind is not ProjectionRecorded and not topic.startswith("run.")
+    if kind not in PROPOSAL_EVENTS | _WITH_STREAMS and kind is not ProjectionRecorded and not topic.startswith("run.")
 }
 
 
@@ -67,6 +72,8 @@ def stream_rule(kind: type[Event]) -> Callable[[Any], str]:
         return lambda _: fixed
     if kind is ProjectionRecorded:
         return lambda event: f"projection:{event.projection_id}"
+    if kind in _WITH_STREAMS:
+        return attrgetter("stream")
     if kind.TOPIC.startswith("run."):
         return lambda event: f"run:{event.run_id}"
     return attrgetter("proposal_id")  # all other events are those of proposals

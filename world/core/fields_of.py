@@ -115,7 +115,7 @@ def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str,
         return {"type": "any"} if name in above else _spec(named[name], named, (*above, name))
     if "enum" in schema or "const" in schema:
         return {"type": {"enum": list(schema.get("enum", [schema.get("const")]))}}
-    options = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+    options = schema.get("anyOf") or schema.get("oneOf")
     if options:
         return _one_of([_spec(option, named, above) for option in options])
     kind = schema.get("type")

@@ -13,7 +13,15 @@ from world.pipeline.unit_of_work import Emitted, UnitOfWork
 from world.read_models.index import IndexRows
 from world.read_models.unit_lookup import IntentNames
 
-__all__ = ["add_checkpoints", "intents_of", "new_events"]
+__all__ = ["SpoiledError", "add_checkpoints", "intents_of", "new_events"]
+
+
+class SpoiledError(Exception):
+    """A command failed after it had emitted events; the whole unit is given up and done again without it."""
+
+    def __init__(self, pending: Pending[Any, Any], error: Exception) -> None:
+        self.pending = pending
+        self.error = error
 
 
 def intents_of(commands: Sequence[Pending[Any, Any]]) -> list[IntentNames]:

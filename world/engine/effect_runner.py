@@ -18,6 +18,7 @@ from world.errors import RefusedError
 from world.events.writer_events import WriterClosed
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.driver import advance
+from world.pipeline.effects.doubts import record_looked_up
 from world.pipeline.execute import fulfil
 from world.pipeline.execution_state import why_effect_over
 from world.pipeline.preparation.prepared import Prepared, take_up
@@ -34,8 +35,10 @@ STILL_WANTED_S: Final = 0.25
 Peek = Callable[[Callable[[RealmView], Any]], Any]
 
 
-def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed:
+def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed | None:
     """Perform an effect and return its result; one that is not needed any more is not begun.
+
+    An effect in doubt is looked up in place of that; None is returned where it is not known what became of it.
 
     Args:
         task: the effect; its request is in the log.
@@ -48,6 +51,8 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
         RefusedError: ``LOG_CLOSED`` while it waited; then the next process performs it. ``LOG_FENCED`` where the log
             was closed to writers before it began, so that its result could not be recorded.
     """
+    if task.looks_up:
+        return _look_up(task, executor, peek)
     wait_ms = max(0, task.not_before - clock.now_ms()) if task.not_before else 0
     begins = time.monotonic() + wait_ms / 1000
     over = _why_over(task, peek)
@@ -63,6 +68,21 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
         return Performed(EffectAnswer(error=ErrorValue.at(*over, asked.action_id, asked.node_path, task.order.now)))
     call = replace(task.call, why_over=lambda: _why_over(task, peek))
     return executor.perform(task.order, task.requirement, call)
+
+
+def _look_up(task: Task, executor: Executor, peek: Peek) -> Performed | None:
+    """Find out what became of an effect in doubt; None where that is not known, or it is not in doubt any more."""
+    name = task.requirement.id
+
+    def is_doubtful(realm: RealmView) -> bool:
+        proposal = realm.proposals.get(task.proposal_id)
+        return proposal is not None and name in proposal.in_doubt
+
+    def why_over() -> tuple[str, str] | None:
+        return None if peek(is_doubtful) else ("NOT_WANTED", "The effect is not in doubt any more.")
+
+    call = replace(task.call, why_over=why_over)
+    return executor.look_up(task.order, task.requirement, call) if why_over() is None else None
 
 
 def _why_over(task: Task, peek: Peek) -> tuple[str, str] | None:
@@ -84,12 +104,12 @@ class EffectRecorder:
 
     Args:
         task: the effect.
-        performed: its result.
+        performed: its result; None where a look-up found none, and there is nothing to record.
     """
 
     __slots__ = ("is_left", "performed", "prepared", "task", "tasks")
 
-    def __init__(self, task: Task, performed: Performed) -> None:
+    def __init__(self, task: Task, performed: Performed | None) -> None:
         """Wait to be recorded."""
         self.task = task
         self.performed = performed
@@ -101,7 +121,9 @@ class EffectRecorder:
         """Record the result, and continue the execution as far as possible; keep the effects that follow."""
         if self.prepared is not None:
             take_up(work, self.prepared)
-        advance(work, fulfil(work, self.task, self.performed))
+        assert self.performed is not None
+        journal = record_looked_up if self.task.looks_up else fulfil
+        advance(work, journal(work, self.task, self.performed))
         work.prepared = None
         self.tasks, work.tasks = work.tasks, []  # the thread that made the effect makes the next one
 

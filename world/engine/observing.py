@@ -40,6 +40,7 @@ class WriteTiming:
         events: number of appended events.
         position: position of the newest event, after the write.
         error: why it was given up; None for a commit.
+        units_ended: units of work of other processes that it ended, since they held the lock for too long.
     """
 
     began: int
@@ -49,6 +50,7 @@ class WriteTiming:
     events: int = 0
     position: int = 0
     error: BaseException | None = None
+    units_ended: int = 0
 
     @property
     def lock_wait_s(self) -> float:
@@ -74,7 +76,12 @@ class WritableLog(Protocol):
         """Name of the back end."""
         ...
 
-    def write(self, questions: Any = ()) -> AbstractContextManager[Any]:
+    @property
+    def units_ended(self) -> int:
+        """How many units of work of other processes it has ended."""
+        ...
+
+    def write(self, questions: Any = (), *, is_unit: bool = False) -> AbstractContextManager[Any]:
         """Take the log's lock, give a transaction, and commit it when the block ends."""
         ...
 
@@ -102,17 +109,22 @@ class TimedLog:
         self.log_id = log.log_id
         self.backend = log.backend
 
+    @property
+    def units_ended(self) -> int:
+        """How many units of work of other processes the log has ended."""
+        return self._log.units_ended
+
     @contextmanager
-    def write(self, questions: Any = ()) -> Iterator[Any]:
+    def write(self, questions: Any = (), *, is_unit: bool = False) -> Iterator[Any]:
         """Write as the log does, and note the times."""
-        begin = time.perf_counter_ns()
+        begin, ended = time.perf_counter_ns(), self._log.units_ended
         timing = WriteTiming(wall_clock_ns())
 
         def now() -> int:
             return timing.began + time.perf_counter_ns() - begin
 
         try:
-            with self._log.write(questions) as transaction:
+            with self._log.write(questions, is_unit=is_unit) as transaction:
                 timing.locked = now()
                 yield transaction
                 timing.events = len(transaction.appended)
@@ -122,7 +134,7 @@ class TimedLog:
             timing.error = error
             raise
         finally:
-            timing.ended = now()
+            timing.ended, timing.units_ended = now(), self._log.units_ended - ended
             try:
                 self._note(timing)
             except Exception:  # the write is as it is

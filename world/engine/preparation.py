@@ -18,7 +18,9 @@ from world.core import Domain
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder
 from world.engine.observing import Observer, TimedLog, WritableLog, WriteTiming
+from world.engine.writability import write_obstacle
 from world.engine.writer import Writer
+from world.errors import WorldProtocolError
 from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.pipeline.driver import recover
@@ -175,6 +177,10 @@ class PreparingCommands(Writer):
         self.subscribers.refuse_inside_handler()
         self._group.refuse_within()
 
+    def write_obstacle(self) -> WorldProtocolError | None:
+        """Return the error that a command would end with now; see ``Writer.write_obstacle``."""
+        return write_obstacle(self.archive, self._clock, self._domain)
+
     def attempts(self, command: Command, prepare: Prepare | None) -> Iterator[Command]:
         """Yield a command with its preparation, again while the one before did not hold; at last the command alone.
 
@@ -209,7 +215,7 @@ class PreparingCommands(Writer):
         """Prepare the step that follows a result, and leave the result to the next unit of work."""
         task, done, call_ms = recording.task, recording.performed, self._limits.max_call_ms
         try:
-            if self._limits.max_preparations:
+            if self._limits.max_preparations and done is not None and not task.looks_up:
                 recording.prepared = self._group.before(lambda: prepare_effect_result(self, task, done, call_ms))
         except Exception:  # noqa: BLE001 - the unit that records the result calls the code again, and reports it
             recording.prepared = None

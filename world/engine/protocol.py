@@ -6,21 +6,24 @@ callers share a commit. Effects run between commits, after the commit that reque
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
+from world.clock import Boot, Clock, IdSource, boot_of
 from world.core import Domain
-from world.engine.appending import add_checkpoints, intents_of, new_events
+from world.engine.appending import SpoiledError, add_checkpoints, intents_of, new_events
+from world.engine.clock_state import evidence_of, warn_behind
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
+from world.errors import UnitEndedError
 from world.events.execution_events import EffectRequested
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
@@ -30,9 +33,9 @@ from world.model.canonical_json import canonical_text
 from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
-from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
-from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
-from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork
+from world.pipeline.recorded_time import GuardedClock
+from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError, ended_again
+from world.pipeline.unit_of_work import Doubt, Emitted, Task, UnitOfWork
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
@@ -45,14 +48,6 @@ from world.state.realm_view import RealmView
 __all__ = ["Command", "WorldProtocol"]
 
 R = TypeVar("R")
-
-
-class _SpoiledError(Exception):
-    """A command failed after it had emitted events; the whole unit is given up and done again without it."""
-
-    def __init__(self, pending: Pending[Command, Any], error: Exception) -> None:
-        self.pending = pending
-        self.error = error
 
 
 class WorldProtocol(PreparingCommands):
@@ -91,9 +86,12 @@ class WorldProtocol(PreparingCommands):
         self._stopwatch = stopwatch
         self._is_unfinished = False
         self._units_left = 0
+        self._is_behind = False
+        self._held_since = math.inf
         self._live = self.archive.live
         self._snapshots = SnapshotCache()
         self._performing: set[tuple[str, str]] = set()
+        self._looked_up: set[Doubt] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[EffectRecorder] = []
         self._unsettled = False
@@ -208,7 +206,7 @@ class WorldProtocol(PreparingCommands):
         return self.record(self.make(task))
 
     def make(self, task: Task) -> EffectRecorder:
-        """Make an effect that was requested in the log."""
+        """Make an effect that was requested in the log, or look one up that is in doubt."""
         try:
             return EffectRecorder(
                 task, make_effect(task, self._executor, self.archive.peek, self._clock, self._closing)
@@ -219,6 +217,8 @@ class WorldProtocol(PreparingCommands):
 
     def record(self, recording: EffectRecorder) -> list[Task]:
         """Record the result of an effect and return the effects that follow."""
+        if recording.performed is None:
+            return []
         self.add_recording(recording)  # should recording it fail now, the next unit does
         try:
             _, tasks = self._group.submit(recording)
@@ -235,20 +235,29 @@ class WorldProtocol(PreparingCommands):
                 self.subscribers.committed([(item.position, item.event) for item in committed])
 
     def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[Emitted]:
-        """Run commands, without those that spoil it, and what is due, and return what was committed."""
+        """Run commands, without those that spoil it, and what is due, and return what was committed.
+
+        After another writer ended a unit, each command is run alone, so that one that takes too long hits no other.
+        """
         committed: list[Emitted] = []
-        self._units_left, self._is_unfinished = UNITS_AT_ONCE, False
+        self._units_left, self._is_unfinished, is_alone = UNITS_AT_ONCE, False, False
         while open_commands or (self._is_unfinished and self._units_left):
-            self._units_left = max(0, self._units_left - 1)
+            self._units_left, self._held_since = max(0, self._units_left - 1), math.inf
+            commands = open_commands[:1] if is_alone else open_commands
             try:
                 self._live.prepare()  # before the lock is taken: it may have to read from storage
                 if self._ledger_kept is None:
                     self._ledger_kept = self.archive.ledger_position()[1]
                     self._checkpoint_every = self.archive.checkpoint_every() or self._limits.checkpoint_every
-                committed += self._run_unit(open_commands)
-            except _SpoiledError as spoiled:
+                committed += self._run_unit(commands, joins=not is_alone)
+            except SpoiledError as spoiled:
                 self._forget()
                 spoiled.pending.fail(spoiled.error)
+            except UnitEndedError as error:
+                self._forget()
+                for pending in commands if is_alone else ():
+                    pending.fail(ended_again(error, self._stopwatch() - self._held_since))
+                self._is_unfinished, is_alone = self._is_unfinished and not is_alone, True
             except Exception as error:
                 self._forget()
                 if not committed:
@@ -262,12 +271,13 @@ class WorldProtocol(PreparingCommands):
             open_commands = [pending for pending in open_commands if not pending.settled]
         return committed
 
-    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[Emitted]:
-        """Run commands in one transaction; settle them when it is committed."""
+    def _run_unit(self, commands: list[Pending[Command, Any]], *, joins: bool = True) -> list[Emitted]:
+        """Run commands in one transaction, with those that arrive meanwhile; settle them when it is committed."""
         intents = intents_of(commands)
         questions = intent_questions(intents, self._log.log_id, self._log.backend)
-        with self._live.unit() as live, self._log.write(questions) as transaction:
-            commands += self._group.join()
+        with self._live.unit() as live, self._log.write(questions, is_unit=True) as transaction:
+            self._held_since = self._stopwatch()
+            commands += self._group.join() if joins else []
             confirming = [pending for pending in commands if getattr(pending.command, "confirms_clock", False)]
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
@@ -303,6 +313,7 @@ class WorldProtocol(PreparingCommands):
             outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
         self.archive.keep_states(events, self._snapshots)
         self._performing |= work.claimed
+        self._looked_up |= work.looking_up
         for done in recorded:
             self._unrecorded.remove(done)
             claim = (done.task.proposal_id, done.task.requirement.id)
@@ -319,12 +330,11 @@ class WorldProtocol(PreparingCommands):
     def _outcomes(
         self, work: UnitOfWork, commands: list[Pending[Command, Any]], others: list[Task], *, fits: bool
     ) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
-        """Run commands until they have held the lock for ``max_unit_ms``; the others are left to the next unit."""
+        """Run commands until the lock was held for ``max_unit_ms``; the others are left to the next unit."""
         outcomes = []
-        end = self._stopwatch() + self._limits.max_unit_ms / 1000
         for pending in commands:
             outcomes.append(_outcome(work, pending, others, fits=fits))
-            if work.is_unfinished or self._stopwatch() > end:
+            if work.is_unfinished or self._stopwatch() > work.budget.unit_end:
                 break  # what a command freed continues what waited before the next one
         return outcomes
 
@@ -338,7 +348,14 @@ class WorldProtocol(PreparingCommands):
         is_confirmed: bool,
     ) -> tuple[UnitOfWork, UnitLookup]:
         self._follow(realm)
-        clock = GuardedClock(self._clock, self._evidence(realm, transaction, boot), is_confirmed=is_confirmed)
+        if self._live.recorded_ms is None and (size := transaction.head.size):
+            self._live.recorded_ms = known(transaction.new_events(size - 1)[0]).at
+        settings = realm.klis.in_force
+        evidence = evidence_of(transaction.clocks, boot, self._live.recorded_ms, settings.max_clock_ahead_ms)
+        clock = GuardedClock(self._clock, evidence, is_confirmed=is_confirmed)
+        at = clock.now_ms()
+        if (at < evidence.earliest_ms) is not self._is_behind:
+            self._is_behind = warn_behind(evidence, at)
         emitted: list[Emitted] = []
         lookup = UnitLookup(transaction, self.archive, emitted)
         lookup.take_answers(intents)
@@ -356,9 +373,10 @@ class WorldProtocol(PreparingCommands):
             snapshots=self._snapshots,
             performing=self._performing,
             unbegun=self._unbegun[:],
-            at=clock.now_ms(),
+            looked_up=self._looked_up,
+            at=at,
             emitted=emitted,
-            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
+            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms, self._held_since, transaction.check_held),
             observer=self._stages,
         )
         return work, lookup
@@ -375,18 +393,7 @@ class WorldProtocol(PreparingCommands):
         rows.write(transaction.cursor())
         self._views.apply(transaction, transaction.appended)
         if boot is not None:
-            transaction.note_clocks(boot, work.at)
-
-    def _evidence(self, realm: RealmState, transaction: Transaction, boot: Boot | None) -> Evidence:
-        """Return what the clock is compared with; the time of the last commit is read where it was not noted."""
-        clocks, size = transaction.clocks, transaction.head.size
-        if self._live.recorded_ms is None and size:
-            (last,) = transaction.new_events(size - 1)
-            self._live.recorded_ms = known(last).at
-        recorded = self._live.recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
-        limit = realm.klis.in_force.max_clock_ahead_ms
-        was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
-        return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit, was_witnessed)
+            transaction.note_clocks(boot, work.at, is_confirmed=work.clock.was_confirmed)
 
     def _keep_ledger(self, work: UnitOfWork, rows: IndexRows) -> None:
         """Keep a copy of the lease ledger once so much happened that loading it from the events would take long."""
@@ -408,7 +415,7 @@ def _run_first(
     outcomes = [_outcome(work, pending, others, fits=fits) for pending in first]
     for pending, _, error in outcomes:
         if error is not None:
-            raise _SpoiledError(pending, error)
+            raise SpoiledError(pending, error)
     return outcomes
 
 
@@ -432,7 +439,7 @@ def _outcome(
         events = len(work.emitted) - before
         error = failure.refusal(events) if isinstance(failure, UnitOverrunError) else failure
         if events:
-            raise _SpoiledError(pending, error) from failure
+            raise SpoiledError(pending, error) from failure
         return pending, None, error
     finally:
         work.budget.stop()

@@ -13,6 +13,7 @@ from world.pipeline.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from world.core import Domain
+    from world.errors import WorldProtocolError
     from world.read_models.archive import Archive
     from world.state.realm_view import RealmView
 
@@ -94,6 +95,10 @@ class VerifiedProtocol(Writer):
     def refuse_waiting(self) -> None:
         """Refuse to wait where commands are refused; see ``Writer.refuse_waiting``."""
         self._protocol.refuse_waiting()
+
+    def write_obstacle(self) -> WorldProtocolError | None:
+        """Return the error that a command would end with now; see ``Writer.write_obstacle``."""
+        return self._protocol.write_obstacle()
 
     def unit(self, *, looks: bool = True) -> UnitOfWork:
         """Return a unit of work that reads the published state; see ``Reading.unit``."""

@@ -14,6 +14,7 @@ from world.engine.lease_commands import LeaseCommands
 if TYPE_CHECKING:
     from world.core import Domain
     from world.engine.event_bus import Subscribers
+    from world.errors import WorldProtocolError
     from world.pipeline.unit_of_work import UnitOfWork
     from world.state.realm_view import RealmView
 
@@ -63,6 +64,10 @@ class Writer(Commands):
         Raises:
             RefusedError: ``CALL_FROM_HANDLER``, ``CALL_FROM_WITHIN``.
         """
+
+    @abstractmethod
+    def write_obstacle(self) -> WorldProtocolError | None:
+        """Return the error that a command would end with now; see ``world.engine.writability.write_obstacle``."""
 
     @abstractmethod
     def settle(self) -> None:

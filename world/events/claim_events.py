@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from world.events.base import Event
+from world.events.caller_events import Attendance
 from world.events.verification import Verification
 from world.model.record import Record
 
@@ -24,6 +25,7 @@ class EffectOffer(Record, frozen=True, kw_only=True, forbid_unknown_fields=False
         backoff_ms: wait before the first retry, in milliseconds; doubled with each.
         workspace: id of the workspace that its worker must have; None for any worker.
         by_actor: whether only the actor of the proposal may claim it.
+        attended: what attends the call while it is made; None where it is not attended, and in earlier logs.
     """
 
     time_limit_ms: int
@@ -31,6 +33,7 @@ class EffectOffer(Record, frozen=True, kw_only=True, forbid_unknown_fields=False
     backoff_ms: int
     workspace: str | None = None
     by_actor: bool | None = None
+    attended: Attendance | None = None
 
 
 class ClaimReference(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -60,7 +60,8 @@ class EffectFulfilled(Event, frozen=True, kw_only=True):
 
     ``secrets`` holds name and keyed digest of each secret that the effect used (``host.secrets``); None where it used
     none. ``claim`` is the claim of the worker that reported the result, None where the executing process did;
-    ``verified`` is the caller that reported it over a server.
+    ``verified`` is the caller that reported it over a server. ``looked_up`` is True for an effect in doubt whose
+    handler found out what had become of it, None for all others, and in earlier logs.
     """
 
     TOPIC: ClassVar[str] = "effect.fulfilled"
@@ -71,6 +72,7 @@ class EffectFulfilled(Event, frozen=True, kw_only=True):
     secrets: list[SecretDigest] | None = None
     claim: ClaimReference | None = None
     verified: Verification | None = None
+    looked_up: bool | None = None
 
 
 class EffectDropped(Event, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from world.events.base import Event, ObjectEvent
+from world.events.caller_events import Attended
 from world.events.resource_values import ResourceExistence
 from world.events.verification import IntentSignature, Verification
 from world.model.actor import ActorRef
@@ -61,7 +62,8 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1. ``migration``
     is the identity of the migration that the adoption of a domain made with it (``world.model.adoption``). ``signed``
-    is the actor's signature of the intent, where it was signed.
+    is the actor's signature of the intent, where it was signed. ``attended`` says how a call of a tool is attended: an
+    approval that comes later takes nothing for it before its caller asks again (``proposal.held``, cause ``caller``).
     """
 
     TOPIC: ClassVar[str] = "proposal.submitted"
@@ -79,6 +81,7 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True, omit_defaults=True):
     migration: str | None = None
     verified: Verification | None = None
     signed: IntentSignature | None = None
+    attended: Attended | None = None
 
 
 class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
@@ -93,18 +96,19 @@ class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
 
 
 class ProposalHeld(Event, frozen=True, kw_only=True):
-    """A proposal waits because the program's policy, domain or workspace differs from the one in force.
+    """A proposal waits: the program's policy, domain or workspace differs from the one in force, or a caller is away.
 
-    ``cause`` is ``policy``, ``code``, ``schema``, ``workspace`` or ``effect``; ``names`` are the policy, the functions,
-    or the type of the effect whose handler the process does not have.
+    ``cause`` is ``policy``, ``code``, ``schema``, ``workspace``, ``effect`` or ``caller``; ``names`` are the policy,
+    the functions, or the type of the effect whose handler the process does not have.
     ``in_force`` is the recorded hash of the policy or the schema, or the id of the realm's workspace;
     ``at_hand`` is that of the program; absent where it has none, and for code. A proposal that waits for a workspace
-    was approved by its ruling, and a process that has the workspace requests its leases.
+    was approved by its ruling, and a process that has the workspace requests its leases. So was one that waits for its
+    caller: its leases are requested when the call is repeated.
     """
 
     TOPIC: ClassVar[str] = "proposal.held"
     proposal_id: str
-    cause: Literal["policy", "code", "schema", "workspace", "effect"]
+    cause: Literal["policy", "code", "schema", "workspace", "effect", "caller"]
     names: list[str]
     in_force: str | None = None
     at_hand: str | None = None
@@ -150,8 +154,8 @@ class DecisionMade(Event, frozen=True, kw_only=True, omit_defaults=True):
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
     """An undecided proposal ended: by a branch switch (WP-epoch), the adoption of another schema, or a withdrawal.
 
-    ``reason`` is recorded for an adoption, with ``successor``, the id of the proposal that carries its intent on; and
-    for a withdrawal, with ``by``, who withdrew it.
+    ``reason`` is recorded for an adoption, with ``successor``, the id of the proposal that carries its intent on; for a
+    withdrawal, with ``by``, who withdrew it; and for a call whose caller left or did not ask again.
     """
 
     TOPIC: ClassVar[str] = "proposal.superseded"

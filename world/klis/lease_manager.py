@@ -1,8 +1,7 @@
 """Lease manager: commands on a ledger that emit events (KLIS-3, KLIS-4, KLIS-5).
 
 Time and ids come from the caller. Every command first advances the time: overdue requests leave the queue, expired
-leases end, and the requests that waited for them or died of them are judged again, oldest first. A refused command has
-no other effect.
+leases end, and what waited for them or died of them is judged again, oldest first. A refused command does no more.
 """
 
 from __future__ import annotations

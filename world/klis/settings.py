@@ -98,7 +98,7 @@ class KlisSettings:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the settings as JSON by their Python names, without unrecorded ones."""
-        return {name: value for name, value in asdict(self).items() if _NOT_RECORDED.get(name, self) != value}
+        return {name: value for name, value in asdict(self).items() if _NOT_RECORDED.get(name) != value}
 
     @classmethod
     def recorded(cls, wire: Mapping[str, Any]) -> KlisSettings:

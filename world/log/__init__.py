@@ -13,7 +13,7 @@ from world.log.log import EventLog, list_logs, open_log, rebuild_view
 from world.log.merkle import root_from_beginning, root_from_leaf, verify_consistency, verify_inclusion
 from world.log.recorder import LogNotification
 from world.log.sql.statement import SqlStatement, compiled
-from world.log.store import LockedQuery
+from world.log.store import Clocks, LockedQuery
 from world.log.transaction import Transaction
 from world.log.tree import ConsistencyProof, InclusionProof
 from world.log.url import LogAddress, parse_address
@@ -34,6 +34,7 @@ from world.log.views import PersistedView, ViewCursor, ViewState
 __all__ = [
     "MAX_EVENT_BYTES",
     "NEXT_VERSION",
+    "Clocks",
     "ConsistencyProof",
     "Durability",
     "EventLog",

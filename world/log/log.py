@@ -172,7 +172,7 @@ class EventLog(NotificationReader):
         self._address = replace(self._address, name=name)
 
     @contextmanager
-    def write(self, questions: Sequence[LockedQuery] = ()) -> Iterator[Transaction]:
+    def write(self, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False) -> Iterator[Transaction]:
         """Take the log's lock, give a transaction, and commit it when the block ends normally.
 
         Events, tree head and what the transaction's cursor did are committed together. An exception in the
@@ -182,8 +182,11 @@ class EventLog(NotificationReader):
         Args:
             questions: reading statements on the state under the lock; ``Transaction.answers`` has their rows. A server
                 answers them in the round trip that takes the lock.
+            is_unit: another writer may end the block on a server once it has held the lock for too long (12 s), so the
+                caller repeats it when it was ended.
 
         Raises:
+            UnitEndedError: the block was ended; nothing of it is stored.
             LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
             StorageFullError: ``STORAGE_FULL``.
             RefusedError: ``LOG_READ_ONLY``, ``STREAM_CONFLICT``, ``VIEW_CHANGED``.
@@ -192,11 +195,11 @@ class EventLog(NotificationReader):
                 when the log's file is not under its name any more.
         """
         with self._exclusive():
-            opening = self._begin(questions)
+            opening = self._begin(questions, is_unit=is_unit)
             while not self._is_view_live(opening):
                 self._store.end()
                 self._advance_view(None)
-                opening = self._begin(questions)
+                opening = self._begin(questions, is_unit=is_unit)
             with self._transaction(opening) as transaction:
                 yield transaction
 
@@ -346,10 +349,10 @@ class EventLog(NotificationReader):
             finally:
                 self._writer = None
 
-    def _begin(self, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def _begin(self, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False) -> Opening:
         if self._memory is None:
             self._memory = self._load_memory()
-        return self._store.begin(self.log_id, self._memory.head.size, questions)
+        return self._store.begin(self.log_id, self._memory.head.size, questions, is_unit=is_unit)
 
     @contextmanager
     def _transaction(self, opening: Opening) -> Iterator[Transaction]:

@@ -12,10 +12,10 @@ from world.log.following import Follower
 from world.log.merkle import Frontier
 from world.log.sql.queries import AT_ONCE, events_at_query, events_query
 from world.log.sql.statement import CLOCK_TABLE, LOG_SHIFT, SNAPSHOT_TABLE, SqlStatement
-from world.log.store import Row, Store, key_range
+from world.log.store import Clocks, Row, Store, clocks_of, key_range
 from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap, refuse_archived
 from world.log.url import Backend, LogAddress
-from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead
+from world.log.values import MAX_NUMBER, LoggedEvent, ServerPlace, TreeHead
 from world.log.views import ViewState, view_states
 from world.model.short_repr import short_repr
 
@@ -92,6 +92,15 @@ class LogReader:
                 self._grown.notify_all()
 
     # Reading
+
+    @property
+    def units_ended(self) -> int:
+        """How many units of work of other processes this log has ended, since they held its lock for too long."""
+        return self._store.units_ended
+
+    def probe(self, timeout_s: float) -> ServerPlace | None:
+        """Find out whether the log can be written now, without an event; see ``Store.probe``."""
+        return self._store.probe(self.log_id, timeout_s)
 
     def head(self) -> TreeHead:
         """Return the newest committed tree head.
@@ -312,6 +321,16 @@ class LogReader:
         """Run a compiled reading statement, such as one on a view's tables, and return its rows."""
         return self._store.select(statement, **values)
 
+    def keys(self, after: int = 0, upto: int | None = None) -> dict[str, int]:
+        """Return ``low`` and ``high`` of a statement on events: the keys of the positions in (after, upto].
+
+        Args:
+            after: position before the first event.
+            upto: last position; None is the end.
+        """
+        span = key_range(self.log_id, after, upto)
+        return {name: span[name] for name in ("low", "high")}
+
     def view_state(self, name: str) -> ViewState | None:
         """Return how far a stored view is; None when the log has no such view."""
         return view_states(self._store, self.log_id).get(name)
@@ -359,6 +378,14 @@ class LogReader:
             return False  # where the last head and the last event differ, the tree's pass says so
         [(before,)] = store.select(store.sql.newest_link, high=(self.log_id << LOG_SHIFT) + size)
         return before is not None
+
+    def clocks(self) -> Clocks:
+        """Return what the store has to compare a writer's clock with, as of the newest commit."""
+        store = self._store
+        if store.keeps_clocks and CLOCK_TABLE not in {row[0] for row in store.query(store.tables_sql, ())}:
+            return Clocks()  # an earlier release, or exported tables
+        row = store.select(store.sql.opening, log_id=self.log_id, **key_range(self.log_id))[0]
+        return clocks_of(row) if store.keeps_clocks else Clocks(database_ms=row[3])
 
     def audit_storage(self, count: int) -> list[str]:
         """Return what the database itself finds wrong with how it is stored, at most ``count`` sentences."""

@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from world.log.sql.statement import SqlStatement, dialect
 from world.log.store import Row
-from world.log.tables import EARLIER, METADATA, creation, readable_view
+from world.log.tables import EARLIER, LATER, METADATA, creation, readable_view
 from world.log.url import Backend
 
 __all__ = ["READABLE", "LogSchemaFault", "schema_faults"]
@@ -98,9 +98,12 @@ def _sqlite_faults(query: Query, owners: Mapping[str, str], tables: Sequence[Tab
     made = _sqlite_schema(tuple(table.metadata for table in tables))
     rows = query(SqlStatement("SELECT type, name, tbl_name, sql FROM sqlite_schema", (), {}))
     found = {(kind, name): (on, sql) for kind, name, on, sql in rows}
+    later = {str(index.name) for table in tables for index in table.indexes if index.info.get(LATER)}
     for (kind, name), (on, sql) in made.items():
         view = owners.get(on, "")
         if (kind, name) not in found:
+            if name in later:
+                continue
             yield _fault(name, f"the {kind} {name} is lost" + ("" if on == name else f", which belongs to {on}"), view)
         elif found[kind, name][0] != on or not _is_made_so(name, found[kind, name][1], sql):
             yield _fault(name, f"the {kind} {name} {_sqlite_difference(query, kind, name, sql)}", view)
@@ -260,8 +263,11 @@ def _postgres_indexes(table: Table, indexes: Sequence[Row], owners: Mapping[str,
     spoken = dialect("postgresql")
     made = {str(one.name): str(CreateIndex(one).compile(dialect=spoken)) for one in table.indexes}
     found = {name: (definition, is_valid) for name, definition, is_valid, of_constraint in indexes if not of_constraint}
+    later = {str(one.name) for one in table.indexes if one.info.get(LATER)}
     for name, sql in made.items():
         if name not in found:
+            if name in later:
+                continue
             yield _fault(name, f"the index {name} is lost, which belongs to {table.name}", view)
         elif _spelled(found[name][0]) != _spelled(sql) or not found[name][1]:
             yield _fault(name, f"the index {name} is another than this program makes", view)

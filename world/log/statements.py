@@ -22,7 +22,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from world.log.sql.queries import AT_ONCE, BASE, HIGH, LOW
+from world.log.sql.queries import AT_ONCE, BASE, CHUNKS_AT_ONCE, HIGH, LOW
 from world.log.sql.statement import SqlStatement, compiled
 from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, SNAPSHOTS, STORE, UNLINKED_HEADS, VIEWS
 from world.log.url import Backend
@@ -57,6 +57,10 @@ class Statements:
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
         self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))
+        named: list[Any] = [bindparam(f"key{n}") for n in range(CHUNKS_AT_ONCE)]
+        self.chunks_at = sql(
+            select(CHUNKS.c.id - bindparam(BASE), CHUNKS.c.root, CHUNKS.c.frontier).where(CHUNKS.c.id.in_(named))
+        )
         self.leaves = sql(_between(EVENTS.c.id, EVENTS.c.leaf))
         self.audit = sql(
             _between(EVENTS.c.id, *_content(backend), EVENTS.c.leaf, EVENTS.c.log_id).limit(bindparam("count"))
@@ -190,16 +194,19 @@ def _keep_clock(backend: Backend) -> Insert:
 def _opening(backend: Backend) -> Select[Any]:
     """Find the newest tree head, the last event, the clocks and the views of a log; one row for each view, or one.
 
-    The columns are those of ``_newest``; the row of ``wp_clock`` on SQLite (NULL where it has none), the time of the
-    server elsewhere; name, version and position of a view.
+    The columns are those of ``_newest``; the row of ``wp_clock`` on SQLite (NULL where it has none) and the clocks of
+    the greatest time, the time of the server elsewhere; name, version and position of a view.
     """
     newest, viewed = _newest(), VIEWS.c.log_id == bindparam("log_id")
     alone = select(literal_column("1").label("alone")).subquery("alone")
     views = VIEWS.c.name, VIEWS.c.version, VIEWS.c.position
     if backend == "sqlite":
         clock = CLOCKS.c.size, CLOCKS.c.boot_id, CLOCKS.c.boot_ms, CLOCKS.c.recorded_ms
-        joined = alone.outerjoin(CLOCKS, CLOCKS.c.log_id == bindparam("log_id")).outerjoin(VIEWS, viewed)
-        return newest.add_columns(*clock, *views).select_from(joined)
+        at_greatest = CLOCKS.alias("greatest")
+        greatest = at_greatest.c.boot_id, at_greatest.c.boot_ms, at_greatest.c.recorded_ms
+        joined = alone.outerjoin(CLOCKS, CLOCKS.c.log_id == bindparam("log_id"))
+        joined = joined.outerjoin(at_greatest, at_greatest.c.log_id == -bindparam("log_id")).outerjoin(VIEWS, viewed)
+        return newest.add_columns(*clock, *greatest, *views).select_from(joined)
     now: ColumnElement[Any] = literal_column("(extract(epoch FROM clock_timestamp()) * 1000)::BIGINT")
     return newest.add_columns(now, *views).select_from(alone.outerjoin(VIEWS, viewed))
 

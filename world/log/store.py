@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from world.clock import Boot
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.sql.queries import statements
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
-BUSY_TIMEOUT_MS: Final = 10_000
-"""How long a writer waits for the log's lock by default, in milliseconds."""
+MAX_HOLD_MS: Final = 12_000
+"""How long a unit of work may hold the lock on a server while others wait for it, in milliseconds."""
+
+BUSY_TIMEOUT_MS: Final = 15_000
+"""How long a writer waits for the log's lock by default, in milliseconds: longer than a unit of work may hold it."""
 
 
 class Cursor(Protocol):
@@ -48,6 +52,34 @@ class Cursor(Protocol):
         """Return the rows that are left."""
 
 
+class Clocks(Struct, frozen=True):
+    """What a store has to compare a writer's clock with.
+
+    Args:
+        boot: the boot clock at the last commit; None where it was not stored with it.
+        recorded_ms: the time that the last commit recorded, ms since 1970; None where it was not stored with it.
+        database_ms: the clock of the database server now, ms since 1970; None without a server.
+        greatest_boot: the boot clock at the commit that recorded the greatest time.
+        greatest_ms: the greatest time recorded, ms since 1970; None unless the last commit recorded an earlier one.
+    """
+
+    boot: Boot | None = None
+    recorded_ms: int | None = None
+    database_ms: int | None = None
+    greatest_boot: Boot | None = None
+    greatest_ms: int | None = None
+
+
+def clocks_of(row: Row) -> Clocks:
+    """Return the clocks of a row of ``opening`` on SQLite; those of an earlier commit do not count for the last one."""
+    size, noted, boot_id, boot_ms, recorded_ms, greatest_id, greatest_boot_ms, greatest_ms = row[0], *row[3:10]
+    if noted is None or noted != size or not boot_id:
+        return Clocks()
+    if greatest_ms is None or greatest_ms <= recorded_ms:
+        return Clocks(Boot(boot_id, boot_ms), recorded_ms)
+    return Clocks(Boot(boot_id, boot_ms), recorded_ms, None, Boot(greatest_id, greatest_boot_ms), greatest_ms)
+
+
 class Opening(Struct, frozen=True):
     """What a writer finds under the lock.
 
@@ -56,8 +88,7 @@ class Opening(Struct, frozen=True):
         last: position of the last event there is.
         root: root of the stored tree head; None for a log without commits.
         views: name, version and position of the log's stored views.
-        clock: on SQLite, the row of ``wp_clock`` of the last commit: size, boot id, boot clock and recorded time in ms.
-        database_ms: on a server, its clock now, ms since 1970.
+        clocks: what the store has to compare the writer's clock with.
         events: rows of the events after those the writer had read; None when they were not fetched.
         answers: the rows of each query that was sent with the opening, in order.
     """
@@ -66,9 +97,8 @@ class Opening(Struct, frozen=True):
     last: int
     root: bytes | None
     views: Sequence[Row]
+    clocks: Clocks
     events: Sequence[Row] | None = None
-    clock: Row | None = None
-    database_ms: int | None = None
     answers: Sequence[Sequence[Row]] = ()
 
 
@@ -80,12 +110,12 @@ class LockedQuery(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """The rows of one commit, in the order of the tables' columns."""
+    """The rows of one commit, in the order of the tables' columns; ``clocks`` are those of a file."""
 
     events: Sequence[Row]
     head: Row
     chunks: Sequence[Row]
-    clock: Row | None = None
+    clocks: Sequence[Row] = ()
 
 
 class Store(ABC):
@@ -100,6 +130,8 @@ class Store(ABC):
     """True when the clocks of the last commit are stored, because no server has a clock of its own."""
     tables_sql: str
     """Selects the names of the tables in the database."""
+    indexes_sql: str
+    """Selects the names of the indexes in the database."""
     head_columns_sql: str
     """Selects the names of the columns of ``wp_head``."""
     place: ServerPlace | None = None
@@ -108,6 +140,8 @@ class Store(ABC):
     """True where views are made in tables of the process, because the store has none and cannot be written."""
     has_wal_reset_fault: bool = False
     """True for a file of a SQLite that can lose pages unless checkpoints exclude writers."""
+    units_ended: int = 0
+    """How many units of work of other processes this one has ended, since they held the log's lock for too long."""
     links_heads: bool = True
     """False where ``wp_head`` has no column ``before``, and could not be given one."""
 
@@ -139,15 +173,20 @@ class Store(ABC):
         """Prepare for writing, once the store is known to be one of ours."""
 
     @abstractmethod
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """Take the log's lock and begin a transaction; the caller has the writer's mutex.
 
         Args:
             log_id: the log.
             known: number of events that the caller has; a store may fetch later ones along with the head.
             questions: answered under the lock, on a server in the same round trip.
+            is_unit: a waiting writer may end the transaction once it has held the lock for too long, where the store
+                can do that; the caller repeats it.
 
         Raises:
+            UnitEndedError: ``LOG_UNAVAILABLE``: it was ended; what is read later and ``commit`` raise it too.
             LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
         """
 
@@ -164,6 +203,9 @@ class Store(ABC):
             WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement was lost, so that both may be;
                 ``LOG_MOVED`` when a file that was opened is not the one under its name.
         """
+
+    def check_held(self) -> None:  # noqa: B027  # nothing ends a transaction on a file
+        """Ask the server within the transaction that ``begin`` began; raises what any statement raises."""
 
     def check_place(self) -> None:  # noqa: B027  # a database server has no files to compare
         """Check that the log's files are those that were opened; only where it is open for writing.
@@ -183,6 +225,19 @@ class Store(ABC):
     @abstractmethod
     def translate(self, error: Exception) -> Exception:
         """Return our error for a driver's error, or the error itself when it is none."""
+
+    @abstractmethod
+    def probe(self, log_id: int, timeout_s: float) -> ServerPlace | None:
+        """Find out whether the log can be written now, without an event; return where it would be written.
+
+        Args:
+            log_id: the log.
+            timeout_s: how long to wait for the log's lock, in seconds; a server that hangs may take longer.
+
+        Raises:
+            WorldProtocolError: what a write would raise: ``LOG_BUSY``, ``STORAGE_FULL``, ``LOG_MOVED``,
+                ``LOG_UNAVAILABLE``, ``LOG_READ_ONLY`` and others.
+        """
 
     @abstractmethod
     def problems(self, most: int) -> list[str]:

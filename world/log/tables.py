@@ -105,7 +105,9 @@ CLOCKS: Final = Table(
 )
 """On SQLite: the clocks at the last commit of each log, and how many events the log had then.
 
-A commit without clocks, as of an import, has a row with an empty boot id, so that a missing row was deleted.
+A commit without clocks, as of an import, has a row with an empty boot id, so that a missing row was deleted. Where a
+commit recorded an earlier time than the one before it, the row of the negative log id has the clocks of the commit with
+the greatest time; it counts as long as that time is later than the last one.
 """
 
 SEALED: Final = MetaData()
@@ -131,6 +133,9 @@ UNLINKED_HEADS: Final = Table(
     Column("root", LargeBinary, nullable=False),
     sqlite_strict=True,
 )
+
+LATER: Final = "later"
+"""In ``info`` of an index: whether tables of earlier releases lack it, which is no fault."""
 
 _READABLE: Final = (
     "CREATE VIEW world_events AS SELECT l.name AS log, e.id & {mask} AS position, e.stream, e.version, "

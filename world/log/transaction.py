@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from msgspec import Struct
-
 from world.clock import Boot
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.log.merkle import Chunk, Frontier
 from world.log.sql.queries import events_query
 from world.log.sql.statement import LOG_SHIFT
-from world.log.store import Batch, Opening, Row, Store, check_covered, key_range
+from world.log.store import Batch, Clocks, Opening, Row, Store, check_covered, key_range
 from world.log.tree import gap, refuse_archived
 from world.log.values import (
     NEXT_VERSION,
@@ -40,20 +38,6 @@ _ALL: Final = 1 << 62  # a limit for queries that want every row
 
 
 _NO_BOOT: Final = Boot("", 0)
-
-
-class Clocks(Struct, frozen=True):
-    """What a store has to compare a writer's clock with.
-
-    Args:
-        boot: the boot clock at the last commit; None where it was not stored with it.
-        recorded_ms: the time that the last commit recorded, ms since 1970; None where it was not stored with it.
-        database_ms: the clock of the database server now, ms since 1970; None without a server.
-    """
-
-    boot: Boot | None = None
-    recorded_ms: int | None = None
-    database_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -95,7 +79,7 @@ class Transaction:
         self._versions: dict[str, int] = {}
         self._appended: list[LoggedEvent] = []
         self._ends: Sequence[int] = ()
-        self._noted: tuple[Boot, int] | None = None
+        self._noted: tuple[Boot, int, bool] | None = None
         self._clocks = Clocks()
         self._answers: Sequence[Sequence[Row]] = ()
 
@@ -174,9 +158,19 @@ class Transaction:
         """
         self._ends = sizes
 
-    def note_clocks(self, boot: Boot, recorded_ms: int) -> None:
-        """Store the boot clock and the recorded time (ms since 1970) with this commit, where the store keeps them."""
-        self._noted = boot, recorded_ms
+    def note_clocks(self, boot: Boot, recorded_ms: int, *, is_confirmed: bool) -> None:
+        """Store the clocks with this commit, where the store keeps them, and the greatest time recorded beside them.
+
+        Args:
+            boot: the boot clock.
+            recorded_ms: the time that the commit records, ms since 1970.
+            is_confirmed: an operator says that this time is right, so a greater one was not.
+        """
+        self._noted = boot, recorded_ms, is_confirmed
+
+    def check_held(self) -> None:
+        """Raise an error where the lock was lost, because the transaction was ended from outside."""
+        self._store.check_held()
 
     def cursor(self) -> ViewCursor:
         """Return a cursor in this transaction, for persisted views."""
@@ -210,7 +204,7 @@ class Transaction:
 
     def _catch_up(self, opening: Opening) -> None:
         """Bring the memory to the head found under the lock, and check that the log only grew."""
-        self._clocks, self._answers = _clocks(opening), opening.answers
+        self._clocks, self._answers = opening.clocks, opening.answers
         memory = self._memory
         known, size = memory.head.size, opening.size
         is_promoted = memory.place not in (None, self._store.place)
@@ -249,7 +243,7 @@ class Transaction:
         events = _event_rows(self._log_id, base, self._appended)
         chunks = [(base + chunk.index, chunk.root, chunk.frontier.to_bytes()) for chunk in filled]
         head = base + frontier.size, frontier.root(), self._insert_heads(base)
-        return Batch(events, head, chunks, self._clock_row(frontier.size)), frontier
+        return Batch(events, head, chunks, self._clock_rows(frontier.size)), frontier
 
     def _insert_heads(self, base: int) -> int:
         """Write the tree heads before the last one; return the size of the newest."""
@@ -265,10 +259,22 @@ class Transaction:
             self._store.cursor().execute(statement.sql, row if self._store.links_heads else row[:2])
         return frontier.size
 
-    def _clock_row(self, size: int) -> tuple[Any, ...]:
-        """Return the row of the clocks; one of a commit without any has no boot id, and is stored all the same."""
-        boot, recorded_ms = self._noted or (_NO_BOOT, 0)
-        return self._log_id, size, boot.id, boot.ms, recorded_ms
+    def _clock_rows(self, size: int) -> list[tuple[Any, ...]]:
+        """Return the rows of the clocks; that of a commit without any has no boot id, and is stored all the same.
+
+        The greatest time recorded has a row of its own only when it changes while it is not that of the last commit: at
+        a commit with an earlier time than the one before, and at one that confirms such a time.
+        """
+        log_id, before = self._log_id, self._clocks
+        boot, recorded_ms, is_confirmed = self._noted or (_NO_BOOT, 0, False)
+        rows = [(log_id, size, boot.id, boot.ms, recorded_ms)]
+        if self._noted is not None and before.boot is not None and before.recorded_ms is not None:
+            greatest = max(before.recorded_ms, before.greatest_ms or 0)
+            if recorded_ms < greatest and is_confirmed:
+                rows.append((-log_id, size, boot.id, boot.ms, recorded_ms))
+            elif recorded_ms < greatest and before.greatest_ms is None:
+                rows.append((-log_id, self.head.size, before.boot.id, before.boot.ms, before.recorded_ms))
+        return rows
 
     def _remember(self, batch: Batch, frontier: Frontier) -> None:
         """Take over what was committed."""
@@ -276,14 +282,6 @@ class Transaction:
         memory.frontier, memory.head = frontier, TreeHead(frontier.size, batch.head[1])
         memory.forget_streams_beyond(MAX_STREAMS_REMEMBERED)
         memory.versions.update(self._versions)
-
-
-def _clocks(opening: Opening) -> Clocks:
-    """Return the stored clocks; those of an earlier commit say nothing about the last one."""
-    if opening.clock is None or opening.clock[0] != opening.size or not opening.clock[1]:
-        return Clocks(database_ms=opening.database_ms)
-    _, boot_id, boot_ms, recorded_ms = opening.clock
-    return Clocks(Boot(boot_id, boot_ms), recorded_ms, opening.database_ms)
 
 
 def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[LoggedEvent]:

@@ -1,26 +1,29 @@
 """The Merkle tree as a store keeps it: heads, roots at any size, and proofs from stored hashes.
 
-A proof reads at most two chunks of leaf hashes and the roots of all chunks, which are 1/256 of the tree.
+A proof reads at most two chunks of leaf hashes and, for each level of the tree, as many stored chunks as the level is
+high: its cost grows with the square of the logarithm of the tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.merkle import (
+    CHUNK_BITS,
     CHUNK_LEAVES,
     EMPTY_ROOT,
     Chunk,
     Frontier,
     consistency_proof,
     inclusion_proof,
-    tree_root,
+    node_hash,
     verify_inclusion,
 )
+from world.log.sql.queries import CHUNKS_AT_ONCE
 from world.log.store import Row, Store, check_covered, key_range, newest
 from world.log.values import TreeHead
 
@@ -185,12 +188,8 @@ class StoredTree:
             raise _no_such_event(f"The tree has no tile {index} of width {width} at level {level}.", level=level)
         if level == 0:
             return b"".join(self._leaves(first, first + width))
-        span = CHUNK_LEAVES ** (level - 1)  # chunks below one hash
-        rows = self._chunks(first * span, width * span)
-        if [row[0] for row in rows] != list(range(first * span, (first + width) * span)):
-            raise _damaged("Stored parts of the tree are missing; `worldctl doctor --rebuild` makes them again.", first)
-        roots = [row[1] for row in rows]
-        return b"".join(tree_root(roots[at : at + span]) for at in range(0, len(roots), span))
+        bits = CHUNK_BITS * (level - 1)  # levels of chunks below one hash
+        return b"".join(self._complete([(at << bits, bits) for at in range(first, first + width)]))
 
     def _check(self, computed: TreeHead, stored: TreeHead) -> None:
         if computed != stored:
@@ -209,16 +208,34 @@ class StoredTree:
         """Return the root over a range of leaves, from stored chunks where they fill it."""
         frontier = Frontier()
         if start % CHUNK_LEAVES == 0 and stop - start >= CHUNK_LEAVES:
-            first, last = start // CHUNK_LEAVES, stop // CHUNK_LEAVES
-            chunks = key_range(self._log_id, first - 1, last - 1)
-            rows = self._store.select(self._store.sql.chunks, count=_ALL, **chunks)
-            if len(rows) != last - first:
-                raise _damaged(
-                    "Stored parts of the tree are missing; `worldctl doctor --rebuild` makes them again.", stop
-                )
-            roots = Frontier().extended(root for _, root, _ in rows)
-            frontier = Frontier(roots.size * CHUNK_LEAVES, roots.nodes)
+            first, count = start // CHUNK_LEAVES, (stop - start) // CHUNK_LEAVES
+            nodes = self._complete(list(_parts(first, count)))
+            frontier = Frontier(count * CHUNK_LEAVES, tuple(nodes))
         return frontier.extended(self._leaves(start + frontier.size, stop)).root()
+
+    def _complete(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the roots of complete subtrees, from few stored chunks.
+
+        The tree that a chunk ended has, as its last node, the largest complete subtree that ends there. A subtree that
+        is the right half of a larger one is made of its own halves, so that each takes as many chunks as it has levels.
+
+        Args:
+            parts: of each the first chunk and the level: it has ``2 ** level`` chunks and begins at a multiple of it.
+
+        Raises:
+            DamagedLogError: ``TREE_DAMAGED``.
+        """
+        wanted = sorted({index for first, level in parts for index, _ in _pieces(first, level)})
+        stored: dict[int, Row] = {}
+        base = key_range(self._log_id)["base"]
+        for start in range(0, len(wanted), CHUNKS_AT_ONCE):
+            some = wanted[start : start + CHUNKS_AT_ONCE]
+            keys = {f"key{n}": base + some[min(n, len(some) - 1)] for n in range(CHUNKS_AT_ONCE)}
+            stored |= {row[0]: row for row in self._store.select(self._store.sql.chunks_at, base=base, **keys)}
+        if len(stored) != len(wanted):
+            size = CHUNK_LEAVES * max(first + (1 << level) for first, level in parts)
+            raise _damaged("Stored parts of the tree are missing; `worldctl doctor --rebuild` makes them again.", size)
+        return [_joined([_node(stored[at], level) for at, level in _pieces(*part)]) for part in parts]
 
     def _leaves(self, after: int, upto: int) -> list[bytes]:
         rows = self._store.select(self._store.sql.leaves, **key_range(self._log_id, after, upto))
@@ -229,6 +246,41 @@ class StoredTree:
             if not isinstance(leaf, bytes):
                 raise _damaged(f"The leaf hash of event {after + offset + 1} is none; run `worldctl verify`.", upto)
         return leaves
+
+
+def _parts(first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield the complete subtrees of so many chunks from one on, largest first, each as first chunk and level."""
+    while count:
+        level = count.bit_length() - 1
+        yield first, level
+        first, count = first + (1 << level), count - (1 << level)
+
+
+def _pieces(first: int, level: int) -> Iterator[tuple[int, int]]:
+    """Yield the chunks whose stored trees have the nodes of a complete subtree, each with the level of its node."""
+    end = first + (1 << level)
+    while level and end & -end > 1 << level:  # it is a right half, which the tree that ends there has only as a part
+        level -= 1
+        yield first + (1 << level) - 1, level
+        first += 1 << level
+    yield end - 1, level
+
+
+def _node(row: Row, level: int) -> bytes:
+    """Return the root of the subtree with ``2 ** level`` chunks that ends with a stored chunk."""
+    index, root, data = row
+    node = root if level == 0 else Frontier.from_bytes((index + 1) * CHUNK_LEAVES, data).nodes[-1]
+    if not isinstance(node, bytes):
+        raise _damaged("A stored part of the tree has no hash; run `worldctl verify`.", index * CHUNK_LEAVES)
+    return node
+
+
+def _joined(nodes: Sequence[bytes]) -> bytes:
+    """Return the root over subtrees in a row, each half as large as the one before, but for the last two."""
+    top = nodes[-1]
+    for node in reversed(nodes[:-1]):
+        top = node_hash(node, top)
+    return top
 
 
 def gap(rows: Sequence[Row], after: int) -> DamagedLogError:

@@ -11,6 +11,7 @@ The tables of a view belong to all logs of a store; the row with log id 0 holds 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -87,7 +88,11 @@ class ViewCursor:
 
 
 class PersistedView(Protocol):
-    """A read model in tables of its own; every row must name the log it belongs to (``cursor.log_id``)."""
+    """A read model in tables of its own; every row must name the log it belongs to (``cursor.log_id``).
+
+    A view whose tables a later release gave more indexes, with the same version, names them in ``later_indexes``; they
+    are added when a log that lacks them is opened for writing.
+    """
 
     @property
     def name(self) -> str:
@@ -136,6 +141,7 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
     stored = view_states(store, OF_ALL_LOGS).get(view.name)
     mine = view_states(store, log_id).get(view.name)
     if stored is not None and stored.version == view.version and mine is not None:
+        _add_indexes(store, view)
         return
     with store.migrating() as raw:
         cursor = ViewCursor(raw, log_id, store.backend)
@@ -144,6 +150,23 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
             _make_tables(store, cursor, view, stored)
         if view.name not in stored_states(cursor, log_id):
             cursor.execute(store.sql.insert_view.sql, (log_id, view.name, view.version, 0))
+
+
+def _add_indexes(store: Store, view: PersistedView) -> None:
+    """Add to the tables of a view, which an earlier release made, the indexes that they lack.
+
+    A role that may write the tables and not change them continues without them, as does one that finds the store
+    locked: they change what a statement costs, and not what it returns.
+    """
+    later: frozenset[str] = getattr(view, "later_indexes", frozenset())
+    if later <= {row[0] for row in store.query(store.indexes_sql, ())}:
+        return
+    from world.log.tables import creation
+
+    with suppress(RefusedError), store.migrating() as cursor:
+        for sql in creation(view.metadata, store.backend):
+            if sql.startswith("CREATE INDEX"):
+                cursor.execute(sql)
 
 
 def mend_view(store: Store, log_id: int, view: PersistedView) -> None:

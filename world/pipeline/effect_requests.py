@@ -5,6 +5,9 @@ An external effect is offered to workers instead: no task is added, and the requ
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec.structs import replace
 
 from world.errors import RefusedError
@@ -74,17 +77,14 @@ def offer_again(work: UnitOfWork, proposal: Proposal, asked: EffectRequested) ->
     work.emit(proposal.proposal_id, replace(asked, at=work.at, attempt=proposal.started.attempt))
 
 
-def may_request(work: UnitOfWork, requirement: Requirement) -> bool:
+def may_request(work: UnitOfWork, effect_type: str, params: Mapping[str, Any] | None = None) -> bool:
     """Return whether this process may request an effect: its terms are certain, and so is the workspace it needs."""
-    terms = work.executor.terms(requirement.type, requirement.params)
+    terms = work.executor.terms(effect_type, params)
     return terms.known and not (terms.external and terms.needs_workspace and work.realm.workspace is None)
 
 
 def await_handler(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> None:
     """Record that an execution waits for a process that has the handler of its next effect, or the workspace for it."""
-    held = proposal.held
-    if held is not None and (held.cause, held.names) == ("effect", [requirement.type]):
-        return
     name = proposal.proposal_id
     work.emit(name, ProposalHeld(at=work.at, proposal_id=name, cause="effect", names=[requirement.type]))
 
@@ -106,12 +106,15 @@ def _offer(work: UnitOfWork, proposal: Proposal, requirement: Requirement, terms
         workspace = proposal.workspace
     elif terms.needs_workspace and registered is not None:
         workspace = registered.workspace_id
+    attended = proposal.submitted.attended if terms.by_actor else None
+    limit_ms = terms.time_limit_ms if attended is None or attended.limit_ms is None else attended.limit_ms
     return EffectOffer(
-        time_limit_ms=terms.time_limit_ms,
+        time_limit_ms=min(terms.time_limit_ms, limit_ms),
         retries=terms.retries,
         backoff_ms=terms.backoff_ms,
         workspace=workspace,
         by_actor=terms.by_actor or None,
+        attended=None if attended is None else attended.by,
     )
 
 

@@ -99,7 +99,7 @@ def _request_all(work: UnitOfWork, proposal: Proposal, requirements: Iterable[Re
     for requirement in requirements:
         if requirement.id in proposal.requested:
             continue
-        if not may_request(work, requirement):
+        if not may_request(work, requirement.type, requirement.params):
             if not proposal.requested:
                 await_handler(work, proposal, requirement)
             return ()
@@ -194,8 +194,9 @@ def fulfil(work: UnitOfWork, task: Task, performed: Performed) -> Iterable[Step]
 
 
 def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
-    """Journal the result of an effect under way, with the secrets that it used; the execution resumes."""
+    """Journal the result of an effect under way or in doubt, with the secrets that it used; the execution resumes."""
     proposal, requirement_id, attempt = answered.proposal, answered.requirement_id, answered.attempt
+    asked = (proposal.in_doubt if answered.looked_up else proposal.requested)[requirement_id]
     event = EffectFulfilled(
         at=work.at,
         proposal_id=proposal.proposal_id,
@@ -204,10 +205,11 @@ def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
         attempt=attempt,
         secrets=answered.secrets,
         claim=answered.claim,
+        looked_up=answered.looked_up or None,
     )
     if answered.claim is not None:
         event = work.of_caller(event)
-    requirement = proposal.requested[requirement_id].requirement
+    requirement = asked.requirement
     try:
         work.emit(proposal.proposal_id, event)
     except RefusedError as refused:  # a result that the log cannot hold is an error value like any other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from world.events.execution_events import EffectRequested
 from world.klis.triple import Triple
 from world.model.secrets.literal import LITERAL_SECRET
 from world.model.snapshot import ErrorValue, Requirement, Snapshot
@@ -14,6 +15,9 @@ __all__ = [
     "CANCELLED",
     "ENGINE_ERRORS",
     "LEASES_REVOKED",
+    "NOT_CALLED",
+    "OUTCOME_UNKNOWN",
+    "ends_at_limit",
     "failed",
     "lacks_workspace",
     "leased_by",
@@ -28,6 +32,12 @@ LEASES_REVOKED = "LEASES_REVOKED"
 
 CANCELLED = "CANCELLED"
 """The error's code where an execution was called off."""
+
+NOT_CALLED = "TOOL_NOT_CALLED"
+"""The error's code of a call of a tool that was not made."""
+
+OUTCOME_UNKNOWN = "TOOL_OUTCOME_UNKNOWN"
+"""The error's code of a call of a tool that was begun, and whose result was not reported."""
 
 ENGINE_ERRORS = frozenset({LEASES_REVOKED, CANCELLED, LITERAL_SECRET, "EFFECT_TOO_LARGE", "WORLD_TOO_LARGE"})
 """Codes of errors that do not follow from the action, so that performing it again gives something else."""
@@ -64,6 +74,14 @@ def why_effect_over(realm: ReadableRealm, proposal: Proposal, requirement: Requi
     if requirement.type == ROLLBACK and not lost_leases(realm, proposal):
         return None
     return why_over(realm, proposal)
+
+
+def ends_at_limit(asked: EffectRequested) -> bool:
+    """Return whether a call whose time is over has ended, with an unknown outcome, so that it is not in doubt.
+
+    A proxy does not make a call again whose outcome is unknown, so a person says what became of it.
+    """
+    return asked.offer is not None and asked.offer.attended in ("hook", "run")
 
 
 def leased_by(realm: ReadableRealm, proposal: Proposal) -> tuple[Triple, ...]:

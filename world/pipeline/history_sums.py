@@ -7,22 +7,63 @@ database that found them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
+import msgspec
+
+from world.code.time_limit import unbroken
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.paths import look_up, parse_path
-from world.state.ports import Conditions
+from world.state.ports import Conditions, Earlier
 
-__all__ = ["MAX_SUMMED", "add_up", "check_conditions", "check_length", "check_path"]
+if TYPE_CHECKING:
+    from world.pipeline.unit_of_work import Lookup
+
+__all__ = ["MAX_SUMMED", "PastAt", "add_up", "check_conditions", "check_length", "check_path"]
 
 CHOICES: Final = {"decision": ("approved", "rejected"), "outcome": ("completed", "failed")}
 """What a decision and an outcome can be."""
 
 MAX_SUMMED: Final = 10_000
 """Earlier proposals that one sum may go through; each is read from the log, which may be under its lock."""
+
+
+SUMMED_AT_ONCE: Final = 64
+"""Earlier proposals whose inputs a sum reads at once."""
+
+
+class PastAt(msgspec.Struct, frozen=True):
+    """The history before one position of the log (``world.state.ports.History``)."""
+
+    lookup: Lookup
+    before: int
+    own: str = ""
+
+    def count(self, **conditions: Unpack[Conditions]) -> int:
+        """Count earlier proposals that match every given condition."""
+        asked = self._asked(conditions)
+        return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
+
+    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
+        """Add up a number of the inputs of earlier proposals that match every given condition."""
+        asked = self._asked(conditions)
+        check_path(path)
+        found = unbroken(lambda: self.lookup.earlier(self.before, MAX_SUMMED + 1, **asked))
+        check_length(len(found))
+        return add_up(path, self._inputs(found))
+
+    def _inputs(self, found: Sequence[Earlier]) -> Iterator[tuple[str, Any]]:
+        """Yield inputs a few at a time: a time limit may end a sum between them, and memory holds no more."""
+        for at in range(0, len(found), SUMMED_AT_ONCE):
+            some = found[at : at + SUMMED_AT_ONCE]
+            yield from unbroken(partial(self.lookup.inputs, some))
+
+    def _asked(self, conditions: Conditions) -> dict[str, Any]:
+        return {**check_conditions(conditions), "other_than": self.own}
 
 
 def check_conditions(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,15 +20,20 @@ from world.model.new_names import ANY_HUMAN
 from world.model.overruling import overruled
 from world.model.scope_patterns import check_number
 from world.pipeline.adopted_code.holding import hold, in_force, is_held_back
+from world.pipeline.callers import hold_for_caller
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
 from world.pipeline.preparation.prepared import prepared_ruling
 from world.pipeline.shadowing import shadow
-from world.pipeline.steps import Approvable, Decidable, Step, Submitted
+from world.pipeline.steps import Approvable, Decidable, LeftBehind, Step, Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import Case, History
 from world.state.proposal import Proposal
+from world.state.proposal_queues import awaits_caller
+
+NOT_ASKED_AGAIN: Final = "not asked again"
+"""Reason of ``proposal.superseded`` where the caller of an approved call did not ask again in its time."""
 
 _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
 """Answers that count as a vote."""
@@ -40,7 +45,7 @@ def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     A proposal whose policy or action differs from the one in force is held instead
     (``world.pipeline.adopted_code.holding``), whether or not a ruling was prepared.
     """
-    proposal = submitted.proposal
+    proposal, was_held = submitted.proposal, submitted.proposal.held is not None
     if work.same_code is not work.realm.domain and is_held_back(work, proposal):
         return ()
     binding = work.realm.bindings[proposal.submitted.actor.actor_id]
@@ -55,7 +60,7 @@ def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     else:
         ruling = ready.ruling
         shadow(work, ready.case, ready.shadow_ruling)
-    return _record(work, proposal, in_force(work, ruling, binding), binding)
+    return _record(work, proposal, in_force(work, ruling, binding), binding, is_late=was_held)
 
 
 def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[Step]:
@@ -81,7 +86,8 @@ def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[S
     if ruling == asked:
         return ()
     is_new_step = ruling.step != asked.step
-    return _record(work, proposal, ruling, binding, deadline=None if is_new_step else proposal.deadline)
+    deadline = None if is_new_step else proposal.deadline
+    return _record(work, proposal, ruling, binding, is_late=True, deadline=deadline)
 
 
 def _check_size(work: UnitOfWork, ruling: Ruling, given: HumanAnswer) -> None:
@@ -133,21 +139,27 @@ def _is_answer_of(outcome: RuleOutcome, actor_id: str) -> bool:
 
 
 def expire(work: UnitOfWork) -> Iterator[Step]:
-    """Apply the time-out rule of its binding to every proposal whose deadline for an answer has passed."""
+    """Apply the time-out rule of its binding to every proposal whose deadline for an answer has passed.
+
+    An approved call whose caller did not ask again in its time is superseded.
+    """
     due = work.realm.overdue(work.at)
     for proposal in due[DUE_AT_ONCE:]:
         work.realm.wait_again(proposal)
         work.is_unfinished = True
     for proposal in due[:DUE_AT_ONCE]:
         asked, deadline = proposal.asked, proposal.deadline
-        assert asked is not None
         assert deadline is not None
+        if asked is None:
+            if awaits_caller(work.realm.klis, proposal):
+                yield LeftBehind(proposal, NOT_ASKED_AGAIN)
+            continue
         binding = proposal.binding or {}
         work.emit(
             proposal.proposal_id,
             HumanTimedOut(at=work.at, proposal_id=proposal.proposal_id, deadline=deadline),
         )
-        yield from _record(work, proposal, _expired(work, proposal, binding, asked), binding)
+        yield from _record(work, proposal, _expired(work, proposal, binding, asked), binding, is_late=True)
 
 
 def _expired(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], asked: Ruling) -> Ruling:
@@ -182,7 +194,10 @@ def case_of(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], hi
 
 
 def _declared(work: UnitOfWork, proposal: Proposal) -> Mapping[str, Any] | None:
-    """Return what the action declares to touch, for rules to read; what cannot be made is rejected by arbitration."""
+    """Return what the action declares to touch, for rules to read (CARD-policy).
+
+    What cannot be made is rejected by arbitration.
+    """
     try:
         scope = declared_manifest(work, proposal)
     except RefusedError:
@@ -209,18 +224,21 @@ def _record(
     ruling: Ruling,
     binding: Mapping[str, Any],
     *,
+    is_late: bool,
     deadline: int | None = None,
 ) -> Iterable[Step]:
     """Record a ruling, and return the step to arbitration or to the decision; none while people are asked.
 
-    A ruling that still waits after an answer keeps its deadline; one of a new step of the binding gets a new one.
+    A ruling that still waits after an answer keeps its deadline; one of a new step of the binding gets a new one. A
+    late approval, in a unit after the submission, leaves an attended call to its caller.
     """
     if ruling.verdict != "wait":
         deadline = None
     elif deadline is None and ruling.timeout_ms is not None:
         deadline = work.at + ruling.timeout_ms
     needs = needs_of(work, proposal, ruling) if ruling.verdict == "approve" and is_arbitrated(work) else None
-    is_decided = ruling.verdict != "wait" and (needs is None or needs.is_free)
+    is_left = is_late and ruling.verdict == "approve" and proposal.submitted.attended is not None
+    is_decided = ruling.verdict != "wait" and (needs is None or needs.is_free) and not is_left
     work.emit(
         proposal.proposal_id,
         ProposalJudged(
@@ -231,6 +249,8 @@ def _record(
             deadline=deadline,
         ),
     )
-    if ruling.verdict == "wait":
+    if is_left:
+        hold_for_caller(work, proposal)
+    if ruling.verdict == "wait" or is_left:
         return ()
     return (Decidable(proposal, ruling),) if needs is None else (Approvable(proposal, ruling, needs),)

@@ -16,6 +16,7 @@ from world.model.immutable_json import freeze
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.adopted_code.holding import is_held_back
 from world.pipeline.effect_requests import is_mine, make_mine, may_request, offer_again, request_effect
+from world.pipeline.effects.doubts import look_up_doubts
 from world.pipeline.execution_state import lacks_workspace, why_over
 from world.pipeline.steps import Approved, EffectAnswered, Executing, LeftBehind, Step
 from world.pipeline.unit_of_work import UnitOfWork
@@ -37,9 +38,9 @@ def take_over(work: UnitOfWork) -> Iterator[Step]:
     """Take over what a vanished worker left: every approved proposal continues to completed or failed (WP-exec).
 
     An effect whose result was not recorded may have happened: it is made again only if it is idempotent, and otherwise
-    it is in doubt and waits for a person (``resolve``). One that this process requested in a commit with an unknown
-    outcome was never begun, and is requested again (``UnitOfWork.unbegun``). More than ``DUE_AT_ONCE`` are divided
-    among several units.
+    it is in doubt: its handler looks it up, where it can, and otherwise it waits for a person (``resolve``). One that
+    this process requested in a commit with an unknown outcome was never begun, and is requested again
+    (``UnitOfWork.unbegun``). More than ``DUE_AT_ONCE`` are divided among several units.
     """
     for proposal in list(work.realm.proposals.values()):
         if proposal.status == "executing" and _is_abandoned(work, proposal):
@@ -48,6 +49,7 @@ def take_over(work: UnitOfWork) -> Iterator[Step]:
             yield from _take_over(work, proposal)
     for key in list(work.realm.queues):
         yield Approved(key)
+    look_up_doubts(work)
 
 
 def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
@@ -68,11 +70,12 @@ def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
 
 
 def _needs_handler(work: UnitOfWork, proposal: Proposal, own: Iterable[EffectRequested]) -> bool:
-    """Return whether only a process can continue an execution that has a handler which this one has not."""
+    """Return whether only a process can continue an execution that has what this one lacks: a handler, a workspace."""
     held = proposal.held
     if not proposal.requested and held is not None and held.cause == "effect":
-        return not all(work.executor.terms(name).known for name in held.names)
-    return any(one.idempotent and not may_request(work, one.requirement) for one in own)
+        return not all(may_request(work, name) for name in held.names)
+    asked = [one.requirement for one in own if one.idempotent]
+    return not all(may_request(work, one.type, one.params) for one in asked)
 
 
 def _take_over(work: UnitOfWork, proposal: Proposal) -> Iterator[Step]:
@@ -147,7 +150,7 @@ def resolve(
 
 def _require_handler(work: UnitOfWork, asked: EffectRequested) -> None:
     """Refuse to make an effect again that this process can neither perform nor offer."""
-    if asked.offer is None and not may_request(work, asked.requirement):
+    if asked.offer is None and not may_request(work, asked.requirement.type, asked.requirement.params):
         raise RefusedError(
             ErrorCode.NO_HANDLER,
             f"This process has no handler for {asked.requirement.type}; resolve it in one that has.",

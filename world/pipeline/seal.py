@@ -106,10 +106,10 @@ def record_world(work: UnitOfWork, content: WorldContent, branch: str, parent: P
 
 
 def _refuse_own_names(work: UnitOfWork, data: FrozenDict, before: str | None) -> None:
-    """Refuse a world that changes top-level members whose names begin with ``$``; equal ids would hide the change."""
+    """Refuse a world that changes members whose names begin with ``$``, which no hash covers (WP-dollar)."""
     adopted = work.realm.domain
     names = [name for name in data if name.startswith("$")]
-    if not names or adopted is None or (adopted.rules or 1) < OWN_NAMES_RULES:
+    if not names or adopted is None or adopted.rules is None or adopted.rules < OWN_NAMES_RULES:
         return
     kept = EMPTY if before is None else work.data(before)
     for name in names:

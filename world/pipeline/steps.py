@@ -111,6 +111,7 @@ class EffectAnswered(Struct, frozen=True):
         attempt: the attempt of the execution that requested it.
         secrets: the secrets that it used, for the record.
         claim: the claim of the worker that reported it; None for an effect of the executing process.
+        looked_up: whether the effect is in doubt, and its handler has found out its result.
     """
 
     proposal: Proposal
@@ -119,6 +120,7 @@ class EffectAnswered(Struct, frozen=True):
     attempt: int
     secrets: list[SecretDigest] | None = None
     claim: ClaimReference | None = None
+    looked_up: bool = False
 
 
 class Computed(Struct, frozen=True):

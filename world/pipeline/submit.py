@@ -15,6 +15,7 @@ from world.core.fields import secret_literals
 from world.core.validate import check_input
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.caller_events import Attended
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
 from world.events.verification import IntentSignature
 from world.klis.identity.intent_signature import signature_fault
@@ -44,6 +45,7 @@ class Submission(Struct, frozen=True):
         allow_failed_base: start from a world whose execution failed.
         record: the projection record that this submission follows from.
         signature: signature of the intent by a registered key of its actor; None for an intent that is not signed.
+        attended: how the call of a tool is attended; None for every other intent.
     """
 
     intent: IntentInstance
@@ -55,6 +57,7 @@ class Submission(Struct, frozen=True):
     allow_failed_base: bool = False
     record: ProjectionRecorded | None = None
     signature: IntentSignature | None = None
+    attended: Attended | None = None
 
 
 def record_proposal(
@@ -171,6 +174,7 @@ def submission_event(
         attempt=work.lookup.attempts(intent.intent_key) + 1,
         trace=None if asked.trace is None else dict(asked.trace),
         scope_rules=None if scope_rules < 2 else scope_rules,
+        attended=asked.attended,
     )
 
 

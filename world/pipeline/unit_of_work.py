@@ -6,15 +6,13 @@ together or, when the commit fails, forgotten together with the realm (design se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Unpack
 
 import msgspec
 
 from world.clock import IdSource
-from world.code.time_limit import unbroken
 from world.core import Domain, recompute
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -42,7 +40,7 @@ from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
-from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
+from world.pipeline.history_sums import PastAt
 from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
@@ -51,7 +49,6 @@ from world.state.access import access_fault
 from world.state.ports import (
     Authority,
     BackupService,
-    Conditions,
     Earlier,
     EffectAttempt,
     ExecutionOrder,
@@ -67,9 +64,6 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 _IDLE: Final = System()
-
-SUMMED_AT_ONCE: Final = 64
-"""Earlier proposals whose inputs a sum reads at once."""
 
 
 class Lookup(Protocol):
@@ -116,7 +110,10 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms)."""
+    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms).
+
+    With ``looks_up`` it is in doubt, and is to be looked up and not made.
+    """
 
     proposal_id: str
     requirement: Requirement
@@ -124,7 +121,11 @@ class Task:
     order: ExecutionOrder
     call: EffectAttempt = field(default_factory=EffectAttempt)
     not_before: int = 0
+    looks_up: bool = False
 
+
+Doubt = tuple[str, str, int]
+"""An effect in doubt: its proposal, its requirement, and when it was requested, ms since 1970."""
 
 StageObserver = Callable[[Callable[["UnitOfWork", Any], Iterable[Any]], "UnitOfWork", Any], Iterable[Any]]
 """Runs a stage on a unit of work and a step, and returns the steps that it returned (``world.engine.observing``)."""
@@ -139,36 +140,6 @@ class Emitted(msgspec.Struct, frozen=True):
     position: int
 
 
-class PastAt(msgspec.Struct, frozen=True):
-    """The history before one position of the log (``world.state.ports.History``)."""
-
-    lookup: Lookup
-    before: int
-    own: str = ""
-
-    def count(self, **conditions: Unpack[Conditions]) -> int:
-        """Count earlier proposals that match every given condition."""
-        asked = self._asked(conditions)
-        return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
-
-    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
-        """Add up a number of the inputs of earlier proposals that match every given condition."""
-        asked = self._asked(conditions)
-        check_path(path)
-        found = unbroken(lambda: self.lookup.earlier(self.before, MAX_SUMMED + 1, **asked))
-        check_length(len(found))
-        return add_up(path, self._inputs(found))
-
-    def _inputs(self, found: Sequence[Earlier]) -> Iterator[tuple[str, Any]]:
-        """Yield inputs a few at a time: a time limit may end a sum between them, and memory holds no more."""
-        for at in range(0, len(found), SUMMED_AT_ONCE):
-            some = found[at : at + SUMMED_AT_ONCE]
-            yield from unbroken(partial(self.lookup.inputs, some))
-
-    def _asked(self, conditions: Conditions) -> dict[str, Any]:
-        return {**check_conditions(conditions), "other_than": self.own}
-
-
 class UnitOfWork(msgspec.Struct, eq=False):
     """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
 
@@ -178,7 +149,9 @@ class UnitOfWork(msgspec.Struct, eq=False):
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
     the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
     leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has own requests of earlier units
-    whose outcome is unknown, and which were not begun. ``verified`` is the verified caller. ``observer`` runs stages.
+    whose outcome is unknown, and which were not begun. ``looked_up`` has the effects in doubt that this process has
+    looked up, ``looking_up`` those that this unit has looked up after its commit. ``verified`` is the verified caller.
+    ``observer`` runs stages.
     """
 
     realm: RealmState
@@ -195,6 +168,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     performing: set[tuple[str, str]]
     unbegun: list[EffectRequested] = msgspec.field(default_factory=list)
     claimed: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    looked_up: set[Doubt] = msgspec.field(default_factory=set)
+    looking_up: set[Doubt] = msgspec.field(default_factory=set)
     at: int = 0
     emitted: list[Emitted] = msgspec.field(default_factory=list)
     tasks: list[Task] = msgspec.field(default_factory=list)
@@ -287,7 +262,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
 
     def begins(self) -> bool:
         """Return whether one more execution may begin in this unit; the others are left to the next one."""
-        if self.begun >= DUE_AT_ONCE:
+        is_due = self.begun and self.budget.end is None  # a command's own execution is measured with the command
+        if self.begun >= DUE_AT_ONCE or (is_due and self.budget.stopwatch() > self.budget.unit_end):
             self.is_unfinished = True
             return False
         self.begun += 1

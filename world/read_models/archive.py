@@ -19,11 +19,18 @@ from world.log import EventLog, LoggedEvent
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
 from world.model.snapshot import error_state_hash
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, registry_events
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
 from world.read_models.live.expectations import Expectations
 from world.read_models.live.live_state import LiveState
-from world.read_models.live.state_loading import event_at, fold_realm, index_damaged, load_realm, stored_proposal
+from world.read_models.live.state_loading import (
+    check_recent,
+    event_at,
+    fold_realm,
+    index_damaged,
+    load_realm,
+    stored_proposal,
+)
 from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
@@ -95,7 +102,7 @@ class Archive:
         """Run one of the index's statements on committed data.
 
         Args:
-            name: the statement (``world.read_models.index_statements``).
+            name: the statement (``world.read_models.index_sql.index_statements``).
             values: the statement's parameters, without the log.
 
         Raises:
@@ -108,7 +115,7 @@ class Archive:
         return [tuple(row) for row in self._log.query(query, of_log=self._log.log_id, **(values or {}))]
 
     def check_complete(self) -> None:
-        """Compare the numbers of indexed worlds, branches, proposals and runs with the numbers of their events.
+        """Compare the newest rows of the index with their events (``check_recent``).
 
         Callers that list rows call this first, so that missing rows cause an error instead of a shorter list.
 
@@ -116,11 +123,22 @@ class Archive:
             RefusedError: ``INDEX_NOT_CURRENT``; see ``rows``.
             DamagedLogError: ``INDEX_DAMAGED`` where there are too few or too many rows.
         """
-        [counts] = self.rows("counts")
-        kinds = ("worlds", "branches", "proposals", "runs")
-        for kind, indexed, recorded in zip(kinds, counts[::2], counts[1::2], strict=True):
-            if indexed != recorded:
-                raise index_damaged(f"it has {indexed} {kind}, and the log {recorded}")
+        check_recent(self._log, self)
+
+    def check_worlds(self, rows: Sequence[WorldRow], upto: int) -> None:
+        """Compare the newest worlds up to a position, as the index lists them, with the events that sealed them.
+
+        Args:
+            rows: the worlds, newest first.
+            upto: the position.
+
+        Raises:
+            DamagedLogError: ``INDEX_DAMAGED`` where a row is missing between them, or too many are there.
+        """
+        span = self._log.keys(rows[-1].position - 1 if rows else 0, upto)
+        [(sealed,)] = self.rows("sealed", span)
+        if sealed != len(rows):
+            raise index_damaged(f"it has {len(rows)} worlds up to event {upto}, and the log {sealed}")
 
     @property
     def is_current(self) -> bool:
@@ -413,7 +431,7 @@ class Archive:
 
     def adopted_domains(self) -> Iterator[DomainAdopted]:
         """Yield the domains in the order of their adoption."""
-        for logged in self._log.read(topics=[DomainAdopted.TOPIC]):
+        for logged in registry_events(self._log, DomainAdopted):
             event = decoded(logged)
             if isinstance(event, DomainAdopted):
                 yield event

@@ -52,7 +52,7 @@ class Jump:
     def sentence(self) -> str:
         """Return a sentence with the position, the times and the length of the jump."""
         if self.from_position is None or self.from_ms is None:
-            words = f"the log begins at {as_moment(self.to_ms)}"
+            words = f"event {self.position} is at {as_moment(self.to_ms)}"
         else:
             words = (
                 f"recorded time jumps at event {self.position} from {as_moment(self.from_ms)} (event "
@@ -74,20 +74,21 @@ class Jump:
         }
 
 
-def clock_jumps(log: EventLog, *, limit_ms: int, now_ms: int) -> list[Jump]:
+def clock_jumps(log: EventLog, *, limit_ms: int, now_ms: int, after: int = 0) -> list[Jump]:
     """Return the jumps of recorded time in a log, in the order of their positions.
 
     Args:
-        log: the log; all events that it has are read.
+        log: the log.
         limit_ms: the largest difference that is ignored, in ms.
         now_ms: the current time, ms since 1970-01-01 UTC.
+        after: position before the first event that is read.
 
     Raises:
         DamagedLogError: ``BAD_EVENT`` for an event without a time.
     """
     gaps: list[Jump] = []
     latest: Jump | None = None  # the event with the latest time so far, in the form of the end of a gap
-    for logged in log.read(0, skip_archived=True):
+    for logged in log.read(after, skip_archived=True):
         at = _time(logged.state, logged.position)
         if latest is None or at >= latest.to_ms:
             before = None if latest is None else latest.to_ms

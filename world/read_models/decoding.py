@@ -10,19 +10,33 @@ import orjson
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
-from world.events.base import Event
+from world.events.base import REALM_STREAM, Event
 from world.events.codec import decode_event
 from world.events.realm_events import LogFounded
 from world.log import EventLog, LoggedEvent, is_intact
 from world.log.store import Row
 from world.log.values import NO_EVENT, event_leaf
 
-__all__ = ["decoded", "decoded_rows", "known", "log_id_of", "state_of"]
+__all__ = ["decoded", "decoded_rows", "known", "log_id_of", "registry_events", "state_of"]
 
 KEPT_EVENTS: Final = 1_024
 """Number of recently used payloads in the cache, which holds only small ones."""
 SMALL_STATE: Final = 4_096
 """Maximum size of a state whose payload is cached, in bytes."""
+
+
+def registry_events(log: EventLog, *kinds: type[Event], upto: int | None = None) -> Iterator[LoggedEvent]:
+    """Yield the events of some types of the registry, in the order of the log.
+
+    They are read from the stream of the registry, so that the cost does not grow with the rest of the log.
+
+    Args:
+        log: the log.
+        kinds: types of events of ``world.events.base.REALM_STREAM``.
+        upto: position of the last event; None is the newest.
+    """
+    topics = {kind.TOPIC for kind in kinds}
+    return (logged for logged in log.read(upto=upto, stream=REALM_STREAM) if logged.topic in topics)
 
 
 def known(logged: LoggedEvent) -> Event:

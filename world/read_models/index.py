@@ -30,7 +30,7 @@ from world.limits import Limits
 from world.log import LoggedEvent, ViewCursor
 from world.model.canonical_json import canonical_text, read_json
 from world.read_models.checkpoints import checkpoints
-from world.read_models.index_sql.queries import PLACES_AT_ONCE, history_query, history_rows, statement
+from world.read_models.index_sql.queries import LATER_INDEXES, PLACES_AT_ONCE, history_query, history_rows, statement
 from world.state.realm_state import LANDMARKS
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class IndexRows:
 
     def write(self, cursor: ViewCursor) -> None:
         """Write all collected changes and clear the collector."""
-        from world.read_models.index_statements import write_rows  # with SQLAlchemy, which readers do not need
+        from world.read_models.index_sql.index_statements import (
+            write_rows,
+        )  # with SQLAlchemy, which readers do not need
 
         write_rows(
             cursor,
@@ -257,6 +259,7 @@ class WorldIndex:
 
     name = VIEW_NAME
     version = VIEW_VERSION
+    later_indexes = LATER_INDEXES
 
     @property
     def metadata(self) -> MetaData:

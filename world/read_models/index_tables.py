@@ -6,6 +6,9 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 
+from world.log.tables import LATER
+from world.read_models.index_sql.queries import LATER_INDEXES
+
 METADATA: Final = MetaData()
 PROPOSALS: Final = Table(
     "wp_proposal",
@@ -35,6 +38,15 @@ Index(
     sqlite_where=PROPOSALS.c.ended_pos.is_(None),
     postgresql_where=PROPOSALS.c.ended_pos.is_(None),
 )
+Index(
+    "wp_proposal_ended",
+    PROPOSALS.c.log_id,
+    PROPOSALS.c.branch,
+    PROPOSALS.c.status,
+    PROPOSALS.c.ended_pos,
+    sqlite_where=PROPOSALS.c.ended_pos.is_not(None),
+    postgresql_where=PROPOSALS.c.ended_pos.is_not(None),
+)
 WORLDS: Final = Table(
     "wp_world",
     METADATA,
@@ -47,6 +59,7 @@ WORLDS: Final = Table(
     Column("outcome", Text, nullable=False),
 )
 Index("wp_world_parent", WORLDS.c.log_id, WORLDS.c.parent)
+Index("wp_world_position", WORLDS.c.log_id, WORLDS.c.position)
 BRANCHES: Final = Table(
     "wp_branch",
     METADATA,
@@ -87,6 +100,7 @@ VERDICTS: Final = Table(
     Column("status", Text, nullable=False),
     sqlite_with_rowid=False,  # a single tree to write; verdict ids are ascending
 )
+Index("wp_verdict_request", VERDICTS.c.log_id, VERDICTS.c.request_id, VERDICTS.c.position)
 LEDGERS: Final = Table(
     "wp_ledger",
     METADATA,
@@ -108,3 +122,16 @@ RUNS: Final = Table(
     Column("closed_pos", BigInteger),
 )
 Index("wp_run_session", RUNS.c.log_id, RUNS.c.session_id)
+Index("wp_run_opened", RUNS.c.log_id, RUNS.c.opened_pos)
+Index(
+    "wp_run_open",
+    RUNS.c.log_id,
+    RUNS.c.closed_pos,  # so that SQLite, which has no statistics, prefers it to the other index in that order
+    RUNS.c.opened_pos,
+    sqlite_where=RUNS.c.closed_pos.is_(None),
+    postgresql_where=RUNS.c.closed_pos.is_(None),
+)
+
+for _table in METADATA.tables.values():
+    for _index in _table.indexes:
+        _index.info[LATER] = _index.name in LATER_INDEXES

@@ -21,6 +21,7 @@ from world.klis.ledger import Ledger
 from world.klis.ledger_view import ReadableLedger
 from world.klis.predicate import Predicate, compatible
 from world.klis.session import Rank, Request
+from world.state.proposal_queues import awaits_caller
 from world.state.realm_view import RealmView
 
 __all__ = [
@@ -180,7 +181,7 @@ def lacks(realm: RealmView) -> list[Lack]:
 def _lack(realm: RealmView, proposal_id: str, whole: Callable[[], Ledger]) -> Lack | None:
     """Return the missing leases of a proposal; ``whole`` returns the ledger, for what a queued request waits for."""
     proposal = realm.proposals.get(proposal_id)
-    if proposal is None or not proposal.wants_leases:
+    if proposal is None or not proposal.wants_leases or awaits_caller(realm.klis, proposal):
         return None
     klis, agent = realm.klis, str(proposal.submitted.actor.actor_id)
     request = klis.requests.get(proposal_id)

@@ -148,24 +148,52 @@ def heads_at(archive: Archive, position: int) -> Heads:
 
 def _heads(archive: Archive, position: int, snapshot: SealedSnapshot | None) -> Heads:
     """Return the state of the branches, from the events after a snapshot, or from all events."""
+    floor = 0 if snapshot is None else snapshot.upto
     sealed = {} if snapshot is None else {name: (head, tip) for name, head, tip in snapshot.branches}
-    created = {event.branch: event for at, event in _created(archive) if at <= position}
-    heads: dict[str, str] = {}
-    tips: dict[str, str] = {}
-    topics = [kind.TOPIC for kind in (WorldSealed, ProposalCompleted, ProposalFailed)]
-    for logged in _backwards(archive, position, topics, 0 if snapshot is None else snapshot.upto):
-        if len(heads) == len(created):
-            break
-        event = decoded(logged)
-        if isinstance(event, WorldSealed | ProposalCompleted | ProposalFailed) and event.branch in created:
-            tips.setdefault(event.branch, event.world_id)
-            if isinstance(event, ProposalCompleted):
-                heads.setdefault(event.branch, event.world_id)
+    tips = _sealed_at_end(archive, position, floor)
     branches = {}
-    for name, event in created.items():
+    for name, event in ((event.branch, event) for at, event in _created(archive) if at <= position):
         head, tip = sealed.get(name, (event.world_id, event.world_id))
-        branches[name] = Branch(name, heads.get(name, head), tips.get(name, tip))
-    return Heads(_active(archive, position, next(iter(created), "")), branches)
+        completed = _newest_ended(archive, name, ProposalCompleted, (floor, position))
+        failed = _newest_ended(archive, name, ProposalFailed, (floor, position))
+        if completed is not None:
+            head = tip = completed[1]
+        if failed is not None and (completed is None or failed[0] > completed[0]):
+            tip = failed[1]
+        branches[name] = Branch(name, head, tips.get(name, tip))
+    return Heads(_active(archive, position, next(iter(branches), "")), branches)
+
+
+def _sealed_at_end(archive: Archive, position: int, floor: int) -> dict[str, str]:
+    """Return the worlds by branch that were sealed up to a position without the end of their proposals up to there.
+
+    Both are recorded in one commit, the end soon after the world.
+    """
+    tips: dict[str, str] = {}
+    for logged in archive.log.read(max(floor, position - FIRST_BLOCK), position):
+        if logged.topic in (WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC):
+            event = decoded(logged)
+            if isinstance(event, WorldSealed):
+                tips[event.branch] = event.world_id
+            elif isinstance(event, ProposalCompleted | ProposalFailed):
+                tips.pop(event.branch, None)
+    return tips
+
+
+def _newest_ended(
+    archive: Archive, branch: str, kind: type[ProposalCompleted | ProposalFailed], span: tuple[int, int]
+) -> tuple[int, str] | None:
+    """Return position and world of the newest end of a proposal of a branch in (after, upto]; None without any."""
+    after, upto = span
+    status = "completed" if kind is ProposalCompleted else "failed"
+    for (at,) in archive.rows("newest_ended", {"of_branch": branch, "of_status": status, "upto": upto}):
+        if number(at) <= after:
+            return None
+        event = decoded(archive.event_at(number(at)))
+        if not isinstance(event, kind) or event.branch != branch:
+            raise index_damaged(f"it misplaces the end of a proposal of the branch {branch!r:.80}")
+        return number(at), event.world_id
+    return None
 
 
 def _created(archive: Archive) -> Iterator[tuple[int, BranchCreated]]:

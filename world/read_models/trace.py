@@ -217,6 +217,8 @@ class _ProposalSteps:
         words = "undecided at a branch switch or at the adoption of a domain"
         if event.by is not None:
             words = f"withdrawn by {event.by}: {event.reason}"
+        elif event.reason is not None and event.successor is None:
+            words = event.reason
         self._proposal.steps.append(TraceStep("superseded", "", words, position, event.at))
 
     def _started(self, event: ExecutionStarted, position: int) -> None:

@@ -12,6 +12,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.access_events import RightGranted, RightRevoked, TokenCreated, TokenRevoked
 from world.events.base import Event
+from world.events.caller_events import CallerLeft
 from world.events.claim_events import EffectClaimed, EffectExtended
 from world.events.execution_events import (
     EffectDropped,
@@ -173,6 +174,11 @@ def _withdrawal(realm: Any, event: ProposalSuperseded) -> Need:
     return event.by, ("actor", "operator") if is_own else ("operator",)
 
 
+def _leaving(_: Any, event: CallerLeft) -> Need:
+    is_own = event.verified is not None and event.verified.verified_actor == event.actor_id
+    return (event.actor_id, ("actor", "operator")) if is_own else (None, ("operator",))
+
+
 def _claim(realm: Any, event: EffectClaimed | EffectDropped) -> Need:
     proposal = realm.proposals.get(event.proposal_id)
     performer = _performer(proposal, event.requirement_id)
@@ -210,6 +216,7 @@ _NEEDS: Final[Mapping[type[Event], Callable[[Any, Any], Need]]] = {
     ExecutionCancelled: _operation,
     ProposalSuperseded: _withdrawal,
     EffectResolved: _operation,
+    CallerLeft: _leaving,
     BranchCreated: _operation,
     EffectClaimed: _claim,
     EffectDropped: _claim,

@@ -35,6 +35,7 @@ __all__ = [
     "ROLLBACK",
     "EndedClaim",
     "effect_deadline",
+    "hurry_claims",
     "reschedule_effects",
     "unclaimed_offers",
 ]
@@ -43,6 +44,10 @@ ROLLBACK: Final = "workspace.restore"
 """The effect by which a failed execution gives back what it had leased for change; the engine alone asks for it."""
 GIVEN_UP: Final = frozenset({"EFFECT_TIMED_OUT", "CANCELLED", "LEASES_REVOKED", "NOT_WANTED", "KLIS_SCOPE_VIOLATION"})
 """Codes of effects whose handlers may still run, though their results are not used any more."""
+
+
+CANCELLED_FOR_MS: Final = 15_000
+"""Time that an actor has to report a call that was cancelled while it made it, in ms."""
 
 
 class EndedClaim(NamedTuple):
@@ -59,6 +64,15 @@ def unclaimed_offers(proposal: Proposal) -> Iterator[EffectRequested]:
     for name, asked in proposal.requested.items():
         if asked.offer is not None and name not in proposal.claims:
             yield asked
+
+
+def hurry_claims(proposal: Proposal, at: int) -> None:
+    """Let the claims of actors on their own calls end soon after a cancellation at a time, ms since 1970."""
+    for name, claim in proposal.claims.items():
+        offer = proposal.requested[name].offer
+        if offer is not None and offer.by_actor:
+            soon = min(claim.deadline, at + CANCELLED_FOR_MS)
+            proposal.claims[name] = structs.replace(claim, deadline=soon)
 
 
 def effect_deadline(proposal: Proposal, requirement_id: str) -> int | None:
@@ -155,6 +169,8 @@ def _fulfilled(proposal: Proposal, event: EffectFulfilled) -> None:
     require(proposal, "executing", event)
     if event.requirement_id in proposal.journal:
         raise contradiction(proposal, event, f"effect {event.requirement_id} was fulfilled before")
+    if event.looked_up and event.requirement_id not in proposal.in_doubt:
+        raise contradiction(proposal, event, f"effect {event.requirement_id} was looked up and is not in doubt")
     asked = _under_way(proposal, event)
     _answer_claim(proposal, event)
     proposal.may_linger |= _was_given_up(event.result.error)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from world.events.base import Event
 from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
-from world.events.execution_events import EffectFulfilled, EffectInDoubt, EffectRequested, EffectResolved, EffectRetried
+from world.events.execution_events import (
+    EffectFulfilled,
+    EffectInDoubt,
+    EffectRequested,
+    EffectResolved,
+    EffectRetried,
+    ExecutionCancelled,
+)
 from world.events.lease_events import ProposalRescheduled
 from world.state.effect_steps import unclaimed_offers
 
@@ -35,6 +42,7 @@ CHANGES_OFFERS: Final[frozenset[type[Event]]] = frozenset(
         EffectInDoubt,
         EffectResolved,
         ProposalRescheduled,
+        ExecutionCancelled,
     }
 )
 """Events after which another effect may be offered, or a claim may end at another time."""
@@ -53,7 +61,7 @@ def note_offers(realm: RealmState, proposal: Proposal, event: Event | None = Non
         realm.offered[name] = None
     elif not is_offered:
         realm.offered.pop(name, None)
-    if isinstance(event, EffectClaimed | EffectExtended | ProposalRescheduled):
+    if isinstance(event, EffectClaimed | EffectExtended | ProposalRescheduled | ExecutionCancelled):
         schedule_claims(realm, proposal)
 
 

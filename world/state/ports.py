@@ -251,6 +251,7 @@ class EffectTerms:
         needs_workspace: whether a worker must have the workspace of the realm to perform it.
         by_actor: whether only the acting actor performs it, and no other worker.
         known: whether these terms are certain: this process has a handler, or performs the effect regardless.
+        looks_up: whether this process can find out what became of an effect in doubt (``Executor.look_up``).
     """
 
     time_limit_ms: int
@@ -261,6 +262,7 @@ class EffectTerms:
     needs_workspace: bool = False
     by_actor: bool = False
     known: bool = True
+    looks_up: bool = False
 
     def offered(self) -> EffectTerms:
         """Return the terms on which an effect is offered that this process has a handler for.
@@ -403,6 +405,14 @@ class Executor(Protocol):
 
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed:
         """Make one effect and return its result or error value; never raises (HC-handlers)."""
+        ...
+
+    def look_up(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed | None:
+        """Find out what became of an effect in doubt, without making it; never raises.
+
+        Returns:
+            Its result. None where that is not known; an error value where it is not, and something was observed.
+        """
         ...
 
 

@@ -37,7 +37,14 @@ from world.model.intent import IntentInstance, IntentScope
 from world.model.record import to_wire
 from world.model.short_repr import short_repr
 from world.model.snapshot import EffectAnswer, ErrorValue
-from world.state.effect_steps import EFFECT_STEPS, ROLLBACK, EndedClaim, reschedule_effects, unclaimed_offers
+from world.state.effect_steps import (
+    EFFECT_STEPS,
+    ROLLBACK,
+    EndedClaim,
+    hurry_claims,
+    reschedule_effects,
+    unclaimed_offers,
+)
 from world.state.preconditions import contradiction, require
 
 __all__ = [
@@ -64,8 +71,14 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "failed": frozenset(),
 }
 TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
-HOLDABLE: Final[Mapping[str, tuple[str, ...]]] = {"workspace": ("evaluating",), "effect": ("executing",)}
+HOLDABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "workspace": ("evaluating",),
+    "effect": ("executing",),
+    "caller": ("evaluating",),
+}
 """Statuses in which a proposal may be held by some causes; see ``ProposalHeld``."""
+HELD_FOR_CALLER_MS: Final = 86_400_000
+"""Time for which an approved call waits for its caller to ask again, in ms."""
 INGRESS: Final = frozenset({"submitted", "evaluating"})
 
 
@@ -79,6 +92,7 @@ class Proposal:
     giving the workspace back as it was. ``proposal_id`` is a UUIDv7, ``branch`` the one that it would move,
     ``scope_rules`` the version of ``world.model.scope_patterns``, and ``intent`` what it carries (INT-14.4).
     ``backup`` says whether its leases were backed up, None where that was not recorded, and ``workspace`` where;
+    ``ended_reason`` is why it was superseded, where it says why without a person: such as ``caller left``.
     ``may_linger``, whether a handler was given up or a worker vanished, so that something that was begun may still hold
     files open.
     """
@@ -109,6 +123,7 @@ class Proposal:
     dropped: int = 0
     world_id: str | None = None
     error: ErrorValue | None = None
+    ended_reason: str | None = None
     proposal_id: str = field(init=False, compare=False)
     branch: str = field(init=False, compare=False)
     scope_rules: int = field(init=False, compare=False)
@@ -205,6 +220,7 @@ class Proposal:
             "decision": to_wire(self.decision),
             "worldId": self.world_id,
             "error": to_wire(self.error),
+            "endedReason": self.ended_reason,
         }
         wire |= {name: value for name, value in optional.items() if value is not None}
         if self.decision is not None and self.decision.decision == "approved":
@@ -236,6 +252,8 @@ def held_words(event: ProposalHeld) -> str:
         return f"no handler for {', '.join(event.names)}"
     if event.cause == "workspace":
         return f"workspace {event.in_force} is elsewhere"
+    if event.cause == "caller":
+        return "approved; it continues when the agent asks again"
     what = "not loaded" if event.cause == "policy" and event.at_hand is None else "changed"
     return f"{event.cause} {what}: {', '.join(event.names)}" if event.names else f"{event.cause} {what}"
 
@@ -262,6 +280,8 @@ def _shadowed(proposal: Proposal, event: ProposalShadowed) -> None:
 def _held(proposal: Proposal, event: ProposalHeld) -> None:
     if proposal.status not in HOLDABLE.get(event.cause, ("submitted", "approved", "executing")):
         raise contradiction(proposal, event, f"the proposal is {proposal.status}")
+    if event.cause == "caller":
+        proposal.deadline = event.at + HELD_FOR_CALLER_MS
 
 
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:
@@ -294,6 +314,7 @@ def _decided(proposal: Proposal, event: DecisionMade) -> None:
 
 def _superseded(proposal: Proposal, event: ProposalSuperseded) -> None:
     _move(proposal, "superseded")
+    proposal.ended_reason = event.reason if event.by is None and event.successor is None else None
 
 
 def _started(proposal: Proposal, event: ExecutionStarted) -> None:
@@ -312,6 +333,7 @@ def _cancelled(proposal: Proposal, event: ExecutionCancelled) -> None:
     if proposal.status not in ("approved", "executing"):
         raise contradiction(proposal, event, f"the proposal is {proposal.status}")
     proposal.cancelled = event
+    hurry_claims(proposal, event.at)
 
 
 def _completed(proposal: Proposal, event: ProposalCompleted) -> None:

@@ -11,14 +11,23 @@ from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.execution_events import EffectRequested, ExecutionStarted
 from world.events.lease_events import ProposalRescheduled
-from world.events.proposal_events import DecisionMade, ProposalJudged
+from world.events.proposal_events import DecisionMade, ProposalHeld, ProposalJudged
 from world.state.offers import CHANGES_OFFERS, note_offers
 from world.state.proposal import TERMINAL, Proposal
 
 if TYPE_CHECKING:
+    from world.klis.ledger_view import ReadableLedger
     from world.state.realm_state import RealmState
 
-__all__ = ["WITH_DEADLINES", "bring_retries_forward", "note_change", "note_deadlines", "note_hold", "note_retry"]
+__all__ = [
+    "WITH_DEADLINES",
+    "awaits_caller",
+    "bring_retries_forward",
+    "note_change",
+    "note_deadlines",
+    "note_hold",
+    "note_retry",
+]
 
 WITH_DEADLINES: Final[frozenset[type[Event]]] = frozenset({ProposalJudged, ProposalRescheduled, EffectRequested})
 """Events with times that ``note_deadlines`` notes."""
@@ -28,6 +37,19 @@ def note_retry(realm: RealmState, proposal_id: str, at: int) -> None:
     """Schedule the next request for leases of an open proposal, at a time in ms, also where no verdict says so."""
     if proposal_id in realm.proposals:
         heapq.heappush(realm.retries, (at, proposal_id))
+
+
+def awaits_caller(klis: ReadableLedger, proposal: Proposal) -> bool:
+    """Return whether an approved call is held until its caller asks again: its leases were not requested since.
+
+    Args:
+        klis: the lease ledger.
+        proposal: an open proposal.
+    """
+    held, name = proposal.held, proposal.proposal_id
+    if held is None or held.cause != "caller" or name in klis.requests:
+        return False
+    return not klis.asks_again_at(proposal.submitted.actor.actor_id, name)
 
 
 def bring_retries_forward(realm: RealmState, now: int) -> None:
@@ -92,6 +114,11 @@ def _effects(realm: RealmState, proposal: Proposal, event: Any) -> None:
         note_deadlines(realm, proposal.proposal_id, event)
 
 
+def _held(realm: RealmState, proposal: Proposal, event: ProposalHeld) -> None:
+    if event.cause == "caller" and proposal.deadline is not None:
+        heapq.heappush(realm.deadlines, (proposal.deadline, proposal.proposal_id))
+
+
 def _started(realm: RealmState, proposal: Proposal, _: ExecutionStarted) -> None:
     name, key = proposal.proposal_id, proposal.submitted.execution_key
     if realm.running.get(key) == name:
@@ -130,6 +157,7 @@ def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bo
 
 _NOTES: Final[Mapping[type[Event], Callable[[RealmState, Proposal, Any], None]]] = {
     **dict.fromkeys((*CHANGES_OFFERS, *WITH_DEADLINES), _effects),
+    ProposalHeld: _held,
     ExecutionStarted: _started,
     DecisionMade: _decided,
 }

@@ -57,7 +57,7 @@ from world.state.branches import Branch, move_branch
 from world.state.effect_steps import effect_deadline
 from world.state.offers import next_claim_deadline, note_offers, schedule_claims
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
-from world.state.proposal_queues import bring_retries_forward, note_change, note_hold, note_retry
+from world.state.proposal_queues import awaits_caller, bring_retries_forward, note_change, note_hold, note_retry
 from world.state.writer_epoch import FIRST_TIMELINE, WRITER_STEPS, WriterEpoch
 
 LANDMARKS: Final = frozenset(
@@ -164,9 +164,10 @@ class RealmState:
         return list(due.values())
 
     def still_lacks_leases(self, proposal: Proposal) -> bool:
-        """Return whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
+        """Return whether a proposal was judged well, and neither waits for leases or its caller nor holds leases."""
         name, agent = proposal.proposal_id, proposal.submitted.actor.actor_id
-        return proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
+        lacks = proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
+        return lacks and not awaits_caller(self.klis, proposal)
 
     def next_due(self) -> int | None:
         """Return when something may be due next, ms since 1970; None when nothing waits for a time."""
@@ -221,7 +222,7 @@ class RealmState:
             return
         elif proposal.deadline is not None:
             heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
-        elif proposal.wants_leases:
+        if proposal.wants_leases:
             agent = proposal.submitted.actor.actor_id
             note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
+from world.events.caller_events import Attended
 from world.events.claim_events import EffectClaimed
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import MAX_SAFE_INTEGER
@@ -58,6 +59,8 @@ class ToolCall:
         attempt: name of this attempt at the call. None is a caller that may ask again before it calls the tool, and
             gets the same claim. A caller that calls the tool at once has a new name for each attempt, so that a call
             that was begun before is not made twice.
+        attended: how it is attended: it lives as long as its caller. None is a call that its caller may resume days
+            later.
     """
 
     key: str
@@ -69,6 +72,7 @@ class ToolCall:
     excludes_equal: bool = False
     scope: tuple[str, ...] = ()
     attempt: str | None = None
+    attended: Attended | None = None
 
     @property
     def claim_key(self) -> str:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.claim_events import EffectClaimed
+from world.events.claim_events import EffectClaimed, EffectExtended
 from world.klis.predicate import Predicate
 from world.model.snapshot import EffectAnswer, ErrorValue
-from world.pipeline.effect_requests import GRACE_MS
+from world.read_models.decoding import decoded
 from world.state.effect_claim import EffectClaim, EffectReport
 from world.state.ports import Performed
 from world.state.proposal import Proposal
@@ -32,11 +32,6 @@ RUN: Final = "isRun"
 """Member of the trace of a call that is rewritten to ``worldctl run --call``."""
 
 VIOLATED: Final = "SCOPE_VIOLATION"
-_SILENT: Final = (
-    "TOOL_OUTCOME_UNKNOWN",
-    "The process that ran the command ended without a report; what it did is not known.",
-)
-_NOT_BEGUN: Final = ("TOOL_NOT_CALLED", "The command was not run: its run did not begin.")
 _DELETING: Final = frozenset({"remove", "code", "test"})
 
 
@@ -62,15 +57,15 @@ def is_run(proposal: Proposal) -> bool:
     return bool((proposal.submitted.trace or {}).get(RUN))
 
 
-def has_begun(proposal: Proposal, claimed: EffectClaimed) -> bool:
+def has_begun(realm: Realm, claimed: EffectClaimed) -> bool:
     """Return whether the run of a call began, which extended the claim of its effect.
 
     Args:
-        proposal: the open proposal.
-        claimed: the claim, as it is now.
+        realm: the realm.
+        claimed: the claim.
     """
-    offer = proposal.requested[claimed.requirement_id].offer
-    return offer is not None and claimed.deadline > claimed.at + offer.time_limit_ms + GRACE_MS
+    extensions = map(decoded, realm.log.read(stream=claimed.proposal_id, topics=[EffectExtended.TOPIC]))
+    return any(isinstance(one, EffectExtended) and one.claim_id == claimed.claim_id for one in extensions)
 
 
 class CommandRuns:
@@ -99,7 +94,7 @@ class CommandRuns:
         """
         proposal, claim = self._held(request.key)
         given = proposal.intent.body.input
-        if has_begun(proposal, proposal.claims[claim.requirement.id]):
+        if has_begun(self._realm, proposal.claims[claim.requirement.id]):
             raise _not_open(request.key, "its run began before, and a call is run once")
         if given["command"] != request.text or bool(given["confined"]) is request.is_unconfined:
             what = "text" if given["command"] != request.text else "confinement"
@@ -157,19 +152,6 @@ class CommandRuns:
         """
         _, claim = self._held(key)
         return self._complete(claim, value, failure=failure, observed=report)
-
-    def give_up(self, key: str) -> None:
-        """Record that a run never began, or that its process ended without a report, so that its result is not known.
-
-        Args:
-            key: the key of the call.
-
-        Raises:
-            RefusedError: as ``end``.
-        """
-        proposal, claim = self._held(key)
-        is_begun = has_begun(proposal, proposal.claims[claim.requirement.id])
-        self._complete(claim, failure=_SILENT if is_begun else _NOT_BEGUN)
 
     def _complete(
         self,

@@ -1,8 +1,9 @@
 """Terms on which shell commands run: the boundary of the workspace, and what operators declare of commands.
 
 A confined command may read its workspace and change what it declares. Unlisted commands declare all of it
-(``/**``); one that only reads changes nothing. A declared host needs a way out of the command's network, which confined
-commands do not have: such a command is not confined, so that a person decides. Source: docs/agents.md.
+(``/**``); one that only reads changes nothing. What is not confined may change all of it. A declared host needs a way
+out of the command's network, which confined commands do not have: such a command is not confined, so that a person
+decides. Source: docs/agents.md.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ class CommandTerms:
         boundary: of the workspace.
         commands: what operators declare.
         is_widened: whether a text wrote outside of its declaration before, so that all is declared for it.
+        leases_reads: whether commands that only read lease what they read.
     """
 
     boundary: Boundary = "none"
     commands: tuple[DeclaredCommand, ...] = ()
     is_widened: Callable[[str], bool] = field(default=_never)
+    leases_reads: bool = False
 
     def of(
         self, text: str, vectors: Sequence[tuple[Sequence[str] | None, bool]], root: str, *, is_held: bool
@@ -75,7 +78,7 @@ class CommandTerms:
         is_confined = is_held and self.boundary != "none" and not hosts
         is_known = bool(declared) and all(one is not None for one in declared)
         is_widened = is_confined and is_known and self.is_widened(text)
-        if is_reading:
+        if is_reading and (is_confined or self.leases_reads):
             writes: list[str] = []
         elif is_confined and is_known and not is_widened:
             writes = sorted(
@@ -84,7 +87,7 @@ class CommandTerms:
         else:
             writes = [EVERYTHING]
         return {
-            "reads": [EVERYTHING] if is_reading else [],
+            "reads": [EVERYTHING] if is_reading and self.leases_reads else [],
             "writes": writes,
             "confined": is_confined,
             "boundary": self.boundary,

@@ -1,15 +1,15 @@
 """Which intent a call of a tool is: the actions of the domain ``urn:worldprotocol:coding-agents`` and their inputs.
 
-Tools that edit become MUTATES or PROVIDES of a file, tools that read CONSUMES, a page of the web CONSUMES its URL, and
-a shell command is opaque (KO-5.1): it is judged by its words, and leases the whole project unless they say that it only
-reads, or ``worldctl run`` confines it and takes its leases.
+Tools that edit become MUTATES or PROVIDES of a file, tools that read CONSUMES a content (``files.calls``), a page of
+the web CONSUMES its URL, and a shell command is opaque (KO-5.1): it is judged by its words, and MUTATES the whole
+project unless ``worldctl run`` confines it to less.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypedDict, Unpack
 
 from world.klis.resources.canonical_url import canonical_url
@@ -17,6 +17,7 @@ from worldprotocol.agents.command_kinds import in_order, read_words
 from worldprotocol.agents.command_places import places_of
 from worldprotocol.agents.command_terms import EVERYTHING, CommandTerms
 from worldprotocol.agents.command_words import SimpleCommand, is_plain, read_command
+from worldprotocol.agents.files.uses import FileUse, scan_key
 from worldprotocol.agents.name_patterns import read_patterns
 from worldprotocol.agents.project import Place, Project
 
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _CHANGED: Final = re.compile(r"^[ \t]*\*\*\* (?:(?:Update|Add) File|Move to): (.+)$", re.MULTILINE)
+_WHOLE: Final = re.compile(r"^[ \t]*\*\*\* (?:Add File|Move to): (.+)$", re.MULTILINE)
 _DELETED: Final = re.compile(r"^[ \t]*\*\*\* Delete File: (.+)$", re.MULTILINE)
 HARMLESS: Final = frozenset({"read"})
 """Kinds of commands that lease nothing for changes."""
@@ -50,10 +52,12 @@ class Intent:
     Args:
         action: its name.
         input: JSON.
+        files: which contents of files the call reads or writes.
     """
 
     action: str
     input: Mapping[str, Any]
+    files: FileUse = field(default=FileUse(), compare=False)
 
 
 class Governed(TypedDict, total=False):
@@ -70,11 +74,21 @@ class Governed(TypedDict, total=False):
     integers: list[str]
 
 
-def read(project: Project, tool: str, path: str, cwd: str) -> Intent:
-    """Return the intent of reading a file, or listing a folder."""
+def read(project: Project, tool: str, path: str, cwd: str, *, is_whole: bool = True) -> Intent:
+    """Return the intent of reading a file, or listing a folder.
+
+    Args:
+        project: the project.
+        tool: name of the agent's tool.
+        path: the file or folder.
+        cwd: the working directory.
+        is_whole: whether the whole file is read.
+    """
     place = project.place(path, cwd)
-    is_folder = place.is_inside and (project.root / place.path[1:]).is_dir()
-    return _file("file.read", tool, _below(place) if is_folder else place, "read")
+    if place.is_inside and (project.root / place.path[1:]).is_dir():
+        below = _below(place)
+        return replace(_file("file.read", tool, below, "read"), files=FileUse(scan=scan_key(tool, below.path)))
+    return _file("file.read", tool, place, "read", is_whole=is_whole)
 
 
 def search(project: Project, tool: str, path: str, cwd: str, patterns: Sequence[str] = ()) -> Intent:
@@ -97,7 +111,8 @@ def search(project: Project, tool: str, path: str, cwd: str, patterns: Sequence[
     folders = dict.fromkeys((folder, *(project.resolve(one, folder) for one in begins)))
     is_hidden = is_hidden or any(project.holds_hidden(one, chosen) for one in folders)
     is_guarded = not is_clear or any(one.input["guarded"] for one in found)
-    return Intent(worst.action, {**worst.input, "hidden": is_hidden, "guarded": is_guarded})
+    scan = scan_key(tool, folder, list(patterns))
+    return Intent(worst.action, {**worst.input, "hidden": is_hidden, "guarded": is_guarded}, FileUse(scan=scan))
 
 
 def _begins(pattern: str, folder: str) -> str:
@@ -107,10 +122,18 @@ def _begins(pattern: str, folder: str) -> str:
     return "/".join(parts[:fixed]) or ("/" if pattern[:1] == "/" else folder)
 
 
-def edit(project: Project, tool: str, path: str, cwd: str) -> Intent:
-    """Return the intent of writing a file: PROVIDES where it does not exist, else MUTATES."""
+def edit(project: Project, tool: str, path: str, cwd: str, *, is_whole: bool) -> Intent:
+    """Return the intent of writing a file: PROVIDES where it does not exist, else MUTATES.
+
+    Args:
+        project: the project.
+        tool: name of the agent's tool.
+        path: the file.
+        cwd: the working directory.
+        is_whole: whether it is written whole; otherwise the edit carries its context (``files.uses``).
+    """
     place = project.place(path, cwd)
-    return _file("file.edit" if place.exists else "file.create", tool, place, "write")
+    return _file("file.edit" if place.exists else "file.create", tool, place, "write", is_whole=is_whole)
 
 
 def delete(project: Project, tool: str, path: str, cwd: str) -> Intent:
@@ -153,6 +176,7 @@ def command(project: Project, tool: str, text: str, cwd: str, *, terms: CommandT
             "guarded": named.is_guarded or (not HARMLESS.issuperset(kinds) and project.names_guarded(text)),
             "hidden": named.is_hidden or (named.holds_hidden and not conditions["confined"]),
         },
+        FileUse(scan=scan_key(text, folder.path)),
     )
 
 
@@ -166,6 +190,8 @@ def _vector(command: SimpleCommand) -> list[str] | None:
 def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:
     """Return the intent of applying a patch in the form of Codex, which leases each file that it names.
 
+    Its updates carry their context; files that it adds, or moves another one to, are written whole.
+
     Args:
         project: the project.
         tool: name of the agent's tool.
@@ -178,6 +204,8 @@ def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:
     writes = {place.path for place in changed if place.is_inside}
     deletes = {place.path for place in deleted if place.is_inside} - writes
     is_clear = bool(places) and all(is_plain(name) for each in names for name in each)
+    added = {project.place(name.strip(), cwd).path for name in _WHOLE.findall(text)}
+    files = FileUse((*sorted(writes), *sorted(deletes)), frozenset(writes & added)) if is_clear else FileUse()
     return Intent(
         "file.patch",
         {
@@ -191,6 +219,7 @@ def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:
             "guarded": any(place.is_guarded for place in places),
             "hidden": any(place.is_hidden for place in places),
         },
+        files,
     )
 
 
@@ -234,8 +263,9 @@ def _below(place: Place) -> Place:
     return replace(place, path=EVERYTHING if place.path == "/" else f"{place.path}/*")
 
 
-def _file(action: str, tool: str, place: Place, access: str) -> Intent:
+def _file(action: str, tool: str, place: Place, access: str, *, is_whole: bool = False) -> Intent:
     common = {"path": place.path, "tool": tool, "guarded": place.is_guarded, "hidden": place.is_hidden}
     if place.is_inside:
-        return Intent(action, common)
+        paths = (place.path,)
+        return Intent(action, common, FileUse(paths, frozenset(paths if is_whole else ())))
     return Intent("file.outside", {**common, "access": access})

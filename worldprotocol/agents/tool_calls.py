@@ -26,6 +26,7 @@ from world.model.snapshot import EffectAnswer, ErrorValue
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
 from world.state.proposal import Proposal
+from world.state.proposal_queues import awaits_caller
 from worldprotocol.agents.call_values import (
     ATTEMPT,
     EFFECT,
@@ -41,6 +42,7 @@ from worldprotocol.agents.claim_keys import ended_claimed_by, is_of_another
 from worldprotocol.agents.command_runs import is_run
 from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
+from worldprotocol.api.callers.sessions import resume_held_call
 from worldprotocol.api.realm import Realm
 
 __all__ = ["EFFECT", "TIME_LIMIT_MS", "TOOL_CALL", "ToolCalls"]
@@ -103,16 +105,16 @@ class ToolCalls:
             asked = known.submitted.intent.body
             if (asked.type, asked.input) != (issued.body.type, issued.body.input):
                 raise key_conflict(call.key, known.proposal_id)
-            return known
+            return self.resumed(known)
         waiting = self._open_twin(issued.intent_key, is_begun_too=call.excludes_equal)
         if waiting is not None:
-            return waiting
+            return self.resumed(waiting)
         if not call.has_own_id:
-            return submit_keyed(self._realm, issued, trace=call.trace, branch=call.branch)
+            return submit_keyed(self._realm, issued, attended=call.attended, trace=call.trace, branch=call.branch)
         for number in count(1):  # an equal call may have begun the earlier proposals of this one
             name = call.key if number == 1 else f"{call.key}{ATTEMPT}{number}"
             intent = structs.replace(issued, intent_id=name)
-            proposal = submit_keyed(self._realm, intent, trace=call.trace, branch=call.branch)
+            proposal = submit_keyed(self._realm, intent, attended=call.attended, trace=call.trace, branch=call.branch)
             if not is_of_another(self._realm, call, proposal):
                 break
         return proposal
@@ -159,10 +161,7 @@ class ToolCalls:
         """
         end = time.monotonic() + wait_s
         while True:
-            proposal = self.submit(call)
-            look = partial(self._answered_now, call, proposal.proposal_id)
-            self._realm.archive.expectations.wait(proposal.proposal_id, look, max(0.0, end - time.monotonic()))
-            answer = self.look(call, proposal.proposal_id)
+            answer = self.look(call, self._answered(call, end))
             if answer is not None:
                 return answer
 
@@ -178,6 +177,21 @@ class ToolCalls:
         effects = [*proposal.requested.values(), *proposal.in_doubt.values()]
         return proposal.is_terminal or any(asked.requirement.type == EFFECT for asked in effects)
 
+    def is_next(self, call: ToolCall, proposal: Proposal) -> bool:
+        """Return whether there is something to do for a call that waits: it is answered, or waits for its caller."""
+        return self.is_answered(call, proposal) or self.awaits_caller(proposal)
+
+    def awaits_caller(self, proposal: Proposal) -> bool:
+        """Return whether an approved call, by its proposal as it is now, is held until its caller asks again."""
+        return not proposal.is_terminal and awaits_caller(self._realm.realm().klis, proposal)
+
+    def resumed(self, proposal: Proposal) -> Proposal:
+        """Request the leases of an approved call whose caller is here, and return its proposal as it is then."""
+        if not self.awaits_caller(proposal):
+            return proposal
+        resume_held_call(self._realm, proposal.proposal_id)
+        return self._realm.proposal(proposal.proposal_id)
+
     def ask(self, call: ToolCall, wait_s: float = 0) -> Denied | StillWaiting | None:
         """Propose a call, and wait until it is decided; it is not begun.
 
@@ -191,9 +205,7 @@ class ToolCalls:
         Raises:
             RefusedError: as ``submit``.
         """
-        name = self.submit(call).proposal_id
-        self._realm.archive.expectations.wait(name, partial(self._answered_now, call, name), wait_s)
-        return self.peek(call, name)
+        return self.peek(call, self._answered(call, time.monotonic() + wait_s))
 
     def peek(self, call: ToolCall, proposal_id: str) -> Denied | StillWaiting | None:
         """Return why a call must not be begun, or not yet; nothing is claimed.
@@ -273,44 +285,23 @@ class ToolCalls:
         withdrawn = next((one for one in own if self._withdraw(one, reason)), None)  # an equal call may have begun one
         return None if withdrawn is None else self._realm.proposal(withdrawn.proposal_id)
 
-    def abandon(self, session: str, reason: str) -> list[str]:
-        """Give up the calls of a session that were not begun: withdraw them, or report that they were not made.
-
-        Calls that were begun stay: whether they were made is not known.
-
-        Args:
-            session: the member ``session`` of their traces.
-            reason: why, for the record.
-
-        Returns:
-            The ids of their proposals.
-        """
-        given_up = []
-        for proposal in self._own():
-            trace = proposal.submitted.trace
-            if trace is None or trace.get("session") != session or proposal.claims:
-                continue
-            if self._withdraw(proposal, reason):
-                given_up.append(proposal.proposal_id)
-        return given_up
-
-    def conclude(self, session: str, reason: str, *, before: ToolCall | None = None) -> None:
-        """Record that the results of begun calls of a session are not known, so that their leases end.
+    def conclude(self, session: str, reason: str, *, before: ToolCall) -> None:
+        """Record that the results of earlier calls of a session are not known, so that their leases end.
 
         Args:
             session: the member ``session`` of their traces.
             reason: why they have ended.
-            before: only calls of the tool and the subagent (``agentId``) in its trace, and not this one.
+            before: the next call: of the tool and the subagent (``agentId``) in its trace.
         """
         members = ("tool", "agentId")
         for proposal in self._own():
             trace = proposal.submitted.trace or {}
             if trace.get("session") != session:
                 continue
-            if before is not None and any(trace.get(one) != (before.trace or {}).get(one) for one in members):
+            if any(trace.get(one) != (before.trace or {}).get(one) for one in members):
                 continue
             for claim in proposal.claims.values():
-                if claim.key is not None and (before is None or claim.key != before.key):
+                if claim.key is not None and claim.key != before.key:
                     self.report(claim.key, failure=("TOOL_OUTCOME_UNKNOWN", f"{reason} {_UNKNOWN}"))
 
     def _withdraw(self, proposal: Proposal, reason: str) -> bool:
@@ -337,8 +328,17 @@ class ToolCalls:
         )
         return self._realm.complete_effect(claim, Performed(EffectAnswer(None if error else value, error=error)))
 
-    def _answered_now(self, call: ToolCall, proposal_id: str) -> bool | None:
-        return self.is_answered(call, self._realm.proposal(proposal_id)) or None
+    def _answered(self, call: ToolCall, end: float) -> str:
+        """Propose a call, wait until it is answered or the time is over, and return its proposal."""
+        while True:
+            name = self.submit(call).proposal_id
+            look = partial(self._next, call, name)
+            found = self._realm.archive.expectations.wait(name, look, max(0.0, end - time.monotonic()))
+            if found is None or not self.awaits_caller(self._realm.proposal(name)):
+                return name
+
+    def _next(self, call: ToolCall, proposal_id: str) -> bool | None:
+        return self.is_next(call, self._realm.proposal(proposal_id)) or None
 
     # Finding
 

@@ -11,6 +11,7 @@ from world.klis.conflict import Conflict
 from world.read_models.decoding import decoded
 from world.read_models.leases import lack
 from world.state.proposal import Proposal
+from world.state.proposal_queues import awaits_caller
 from worldprotocol.api.proposal_summary import moment
 from worldprotocol.api.realm import Realm
 
@@ -34,6 +35,8 @@ def waits_for(realm: Realm, proposal: Proposal) -> str:
         why = f" ({ruling.reason.rstrip('.')})" if ruling.reason else ""
         return f"an answer of {' or '.join(asked)}{until}{why}"
     view = realm.realm()
+    if awaits_caller(view.klis, proposal):
+        return "its call: it was approved, and continues when the same call is repeated"
     missing = lack(view, proposal.proposal_id)
     if missing is not None:
         held = _holders(realm, proposal.proposal_id, missing.wait.conflicts if missing.wait is not None else ())

@@ -21,7 +21,7 @@ from world.events.policy_events import PolicyAdopted
 from world.events.proposal_events import ProposalJudged
 from world.limits import Limits
 from world.read_models.archive import Archive
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, registry_events
 from world.read_models.live.sealed_snapshot import archived_upto
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
 from worldprotocol.analysis.work.code_identities import CodeIdentities, check_same_code, identities_of
@@ -236,7 +236,7 @@ def check_judged(realm: RealmReader, name: str) -> None:
     Raises:
         RefusedError: ``UNKNOWN_POLICY``.
     """
-    adoptions = (decoded(logged) for logged in realm.log.read(topics=[PolicyAdopted.TOPIC]))
+    adoptions = (decoded(logged) for logged in registry_events(realm.log, PolicyAdopted))
     known = {event.name for event in adoptions if isinstance(event, PolicyAdopted)}
     known |= {str(bound["policy"]) for bound in realm.realm().bindings.values() if "policy" in bound}
     if name not in known:

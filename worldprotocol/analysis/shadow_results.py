@@ -14,7 +14,7 @@ from world.errors import RefusedError
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
 from world.events.proposal_events import DecisionMade, ProposalJudged, ProposalSubmitted
 from world.model.decision import DecisionRecord, Ruling
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, registry_events
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.realm import Realm
 
@@ -83,7 +83,7 @@ def shadows_of(world: Realm, name: str | None = None, upto: int | None = None, *
 
 
 def _check_known(world: Realm, name: str) -> None:
-    events = (decoded(logged) for logged in world.log.read(topics=[ShadowConfigured.TOPIC]))
+    events = (decoded(logged) for logged in registry_events(world.log, ShadowConfigured))
     known = sorted({event.name for event in events if isinstance(event, ShadowConfigured) and event.name is not None})
     if name not in known:
         raise RefusedError(

@@ -26,7 +26,7 @@ from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView
 from world.read_models.archive import Archive
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, registry_events
 from worldprotocol.api.options import CatalogOptions
 from worldprotocol.api.past_values import PastValuesReader
 from worldprotocol.api.read_only import unknown_branch
@@ -96,7 +96,7 @@ class Actions:
             known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
         else:
             known = None
-            for logged in self._archive.log.read(upto=upto, topics=[ActorRegistered.TOPIC]):
+            for logged in registry_events(self._archive.log, ActorRegistered, upto=upto):
                 event = decoded(logged)
                 if isinstance(event, ActorRegistered) and event.actor.actor_id == actor_id:
                     known = event.actor
@@ -155,7 +155,7 @@ class Actions:
 
     def _in_force(self, upto: int) -> str:
         """Return the hash of the schema that was in force after an event."""
-        adopted = [decoded(logged) for logged in self._archive.log.read(upto=upto, topics=[DomainAdopted.TOPIC])]
+        adopted = [decoded(logged) for logged in registry_events(self._archive.log, DomainAdopted, upto=upto)]
         last = adopted[-1] if adopted else None
         if not isinstance(last, DomainAdopted):
             raise RefusedError(ErrorCode.UNKNOWN_WORLD, f"No domain was in force after event {upto}.")

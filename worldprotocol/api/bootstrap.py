@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -63,6 +64,8 @@ from worldprotocol.api.config import RunsWorkspace, SecretsConfig, WorkspaceConf
 from worldprotocol.api.options import ComponentOptions, EngineOptions
 from worldprotocol.api.telemetry.context import tracer_provider
 from worldprotocol.api.ticker import Ticker
+from worldprotocol.api.waiting.outages import patiently
+from worldprotocol.api.waiting.proposals import timeout_seconds
 from worldprotocol.api.workers import ProcessWorkers
 
 if TYPE_CHECKING:
@@ -188,22 +191,20 @@ def bootstrap(
         **options: see ``EngineOptions``.
 
     Raises:
-        RefusedError: references that cannot be loaded, and the codes of ``open_log``.
+        RefusedError: references that cannot be loaded, ``INVALID_VALUE`` for the patience, the codes of ``open_log``.
     """
     check_names(options, EngineOptions)
     engine = EngineOptions(**options)
     engine.pop("on_change", None)  # for ``Realm.open``
     durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
     workers, clock = engine.pop("workers", None), engine.get("clock")
+    patience_s = timeout_seconds(engine.pop("patience", 0.0), "patience")
     components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
-    log = open_log(
-        address,
-        view=WorldIndex(checkpoint_every=components.limits.checkpoint_every),
-        max_event_bytes=components.limits.max_event_bytes,
-        create=create,
-        durability=durability,
-        progress=progress,
+    index, most = WorldIndex(checkpoint_every=components.limits.checkpoint_every), components.limits.max_event_bytes
+    opened = partial(
+        open_log, address, view=index, max_event_bytes=most, create=create, durability=durability, progress=progress
     )
+    log = patiently(opened, patience_s, "Opening the realm")
     views = _in_adopted_form(log, components, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if (provider := tracer_provider()) is not None:

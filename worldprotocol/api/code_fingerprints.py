@@ -16,7 +16,7 @@ from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView
 from world.read_models.archive import Archive
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, registry_events
 from world.state.ports import Case
 
 __all__ = ["CodeThen", "WatchedView", "watched"]
@@ -38,7 +38,7 @@ class CodeThen:
     def __init__(self, archive: Archive, domain: Domain) -> None:
         self._places: list[int] = []
         self._changed: list[tuple[str, ...]] = []
-        for logged in archive.log.read(topics=[DomainAdopted.TOPIC]):
+        for logged in registry_events(archive.log, DomainAdopted):
             event = decoded(logged)
             if isinstance(event, DomainAdopted):
                 self._places.append(logged.position)

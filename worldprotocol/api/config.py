@@ -57,6 +57,7 @@ key = "digests.key"                       # 32 bytes as 64 hex digits; default: 
 root = "."                                # the project that they work in, as FILE:/
 confine = "auto"                          # true: commands that nothing confines are refused; false: all ask a person
 boundary = "container"                    # what confines them, if no command can find it; else the kernel's namespaces
+reads = "content"                         # reads wait for no one; "leased": they lease files, and wait for edits
 wait_s = 540                              # longest wait of a call for people and leases
 unclaimed_s = 900                         # time after which an allowed call that is not begun is cancelled
 
@@ -297,6 +298,7 @@ class AgentsConfig(Section):
     confine: Literal["auto"] | bool = "auto"
     boundary: Literal["container"] | None = None
     commands: list[CommandConfig] = Field(default_factory=list)
+    reads: Literal["content", "leased"] = "content"
     wait_s: int = Field(default=540, ge=0, le=3_600)
     unclaimed_s: int = Field(default=900, ge=1)
 

@@ -72,12 +72,16 @@ class EngineOptions(ComponentOptions, total=False):
         durability: ``full`` (a commit survives the loss of power) or ``normal`` (the last commits may not).
         workers: registry that names this process in the record; None names it by its host, process id and start.
         progress: called while the index is built, with the number of events done and of all events.
+        patience: time for which opening is repeated while the database is starting or away, another process keeps the
+            lock, or the storage is full, in seconds; 0 (the default) repeats nothing. The begin and the end of the wait
+            are logged (logger ``worldprotocol``).
     """
 
     durability: Durability
     on_change: Literal["adopt", "refuse", "hold"] | None
     workers: WorkerRegistry | None
     progress: Callable[[int, int], None] | None
+    patience: float
 
 
 class FoundingOptions(EngineOptions, total=False):

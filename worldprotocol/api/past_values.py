@@ -21,7 +21,7 @@ from world.events.realm_events import DomainAdopted, WorldSealed
 from world.limits import Limits
 from world.model.immutable_json import FrozenDict
 from world.read_models.archive import Archive
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, registry_events
 from worldprotocol.api.code_fingerprints import changed_computed
 
 __all__ = ["PastValues", "PastValuesReader"]
@@ -118,7 +118,7 @@ class PastValuesReader:
 
     def _adoptions(self) -> list[tuple[int, DomainAdopted]]:
         if self._adopted is None:
-            read = ((one.position, decoded(one)) for one in self._archive.log.read(topics=[DomainAdopted.TOPIC]))
+            read = ((one.position, decoded(one)) for one in registry_events(self._archive.log, DomainAdopted))
             self._adopted = [(position, event) for position, event in read if isinstance(event, DomainAdopted)]
         return self._adopted
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from world.errors import RefusedError
+from world.events.caller_events import CALLER_LEFT
 from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalSuperseded
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
@@ -31,6 +32,8 @@ def _summary(archive: Archive, proposal: Proposal) -> str:
         ending = events[-1]
         if isinstance(ending, ProposalSuperseded) and ending.by is not None:
             return f"it was withdrawn at {moment(ending.at)} by {ending.by} ({(ending.reason or '').rstrip('.')})."
+        if isinstance(ending, ProposalSuperseded) and ending.reason == CALLER_LEFT:
+            return f"its caller left at {moment(ending.at)}; the agent may make the call again."
         return (
             f"it was superseded at {moment(ending.at)}, before it was decided, by a change of the active branch "
             "or of the domain. Submit the intent again."

@@ -17,7 +17,7 @@ from world.engine.commands import Prepare
 from world.engine.lease_commands import LeaseCommands
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
-from world.errors import RefusedError, WaitTimeoutError
+from world.errors import RefusedError, WaitTimeoutError, WorldProtocolError
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.writer_epoch import closed_log
 from worldprotocol.api.realm import Realm
@@ -217,6 +217,10 @@ class FollowingWriter(Writer):
     def refuse_waiting(self) -> None:
         """Refuse to wait where commands are refused; see ``Writer.refuse_waiting``."""
         self._here.refuse_waiting()
+
+    def write_obstacle(self) -> WorldProtocolError | None:
+        """Return the error that a command would end with now, where the realm is; see ``Writer.write_obstacle``."""
+        return self._here.write_obstacle()
 
     def settle(self) -> None:
         """Do what is due, where the realm is."""

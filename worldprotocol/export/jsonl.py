@@ -27,7 +27,7 @@ import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -59,6 +59,15 @@ from worldprotocol.export.jsonl_lines import (
     read_items,
 )
 from worldprotocol.export.redaction import Redaction
+
+APPENDED: Final = 8_000
+"""Events that an import appends in one transaction.
+
+Ids and hashes are spread over the indexes of a large log: in a larger transaction, fewer pages are written for each.
+"""
+
+APPENDED_BYTES: Final = 16 << 20
+"""Size of their states from which a transaction has fewer events, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,15 +382,16 @@ def _append(lines: IO[bytes], address: str | LogAddress, done: Imported, tell: C
         size = log.head().size
         batch: list[LoggedEvent] = []
         ends: list[TreeHead] = []
-        added = 0
+        added = size_of_states = 0
         for _, item in read_items(lines, tell):
             if isinstance(item, LoggedEvent) and item.position > size:
                 batch.append(item)
+                size_of_states += len(item.state)
             elif isinstance(item, TreeHead) and batch:
                 ends.append(item)
-                if len(batch) >= HEAD_EVERY or item == done.head:
+                if len(batch) >= APPENDED or size_of_states >= APPENDED_BYTES or item == done.head:
                     _append_commits(log, view, batch, ends)
-                    added, size, batch, ends = added + len(batch), item.size, [], []
+                    added, size, batch, ends, size_of_states = added + len(batch), item.size, [], [], 0
         return Imported(done.name, added, log.head(), done.salvaged)
 
 

@@ -13,7 +13,7 @@ from authority import Policy
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, registry_events
 from worldprotocol.api.realm import Realm
 
 
@@ -66,8 +66,7 @@ def changes_of(world: Realm, upto: int | None = None) -> list[PolicyChange]:
     """
     policy_changes: list[PolicyChange] = []
     in_force: dict[str, str] = {}
-    topics = [PolicyAdopted.TOPIC, PolicyRetired.TOPIC, ShadowConfigured.TOPIC]
-    for logged in world.log.read(upto=upto, topics=topics):
+    for logged in registry_events(world.log, PolicyAdopted, PolicyRetired, ShadowConfigured, upto=upto):
         event = decoded(logged)
         place = (logged.position, event.at)
         if isinstance(event, PolicyAdopted):

@@ -20,7 +20,8 @@ from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentInstance
 from world.model.patch import apply_patches
 from world.model.snapshot import SnapshotView
-from world.pipeline.unit_of_work import Lookup, PastAt
+from world.pipeline.history_sums import PastAt
+from world.pipeline.unit_of_work import Lookup
 from world.read_models.archive import Archive
 from world.read_models.counting import Counts
 from world.state.ports import Case, Earlier, LookupConditions

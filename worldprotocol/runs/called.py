@@ -34,6 +34,7 @@ from world.klis.triple import CHANGES, Triple
 from world.private_files import open_private
 from worldprotocol.runs.boundary import boundary_of
 from worldprotocol.runs.call_folder import folder_file
+from worldprotocol.runs.calling_process import watch_caller
 from worldprotocol.runs.command import CommandResult, CommandRunOptions, run_command
 from worldprotocol.runs.contents import ContentFindings, findings
 from worldprotocol.runs.outcomes import Kind, Outcome
@@ -59,6 +60,7 @@ _REPORT_FOLDER: Final = f'trap "pwd -P >${{TMPDIR@Q}}/{_FOLDER} 2>/dev/null" EXI
 """What precedes the text in its shell: its last folder is written where this process reads it."""
 
 _LOST: Final = "Its leases ended, or the server did not answer; another agent may be working there."
+_LEFT: Final = "The process that called this run ended, so the command was ended, and its changes undone."
 _CODES: Final = {"violated": "SCOPE_VIOLATION", "lost": "LEASE_LOST", "interrupted": "RUN_INTERRUPTED"}
 
 
@@ -178,11 +180,13 @@ class _CalledRun:
         self.watch = Watch(Declaration(terms["agentId"], self.run_id, triples), on_violation=self._violated)
         self.not_given_back: list[str] = []
         self.lost: str | None = None
+        self._has_caller = True
         self._backup: str | None = None
         self._stop: Callable[[str], None] = lambda _why: None
         self._cannot_reach: Callable[[bytes], bool] = lambda _: False
         self._held_by: Sequence[str] = ()
         self._before: Scan | None = None
+        self._of_others: list[Resource] | None = None
         self._ended = threading.Event()
         self._is_reported = False
         self._premises: HostEnvironment
@@ -221,6 +225,7 @@ class _CalledRun:
         self._stop, self._held_by, self._cannot_reach = stop, list(held_by), cannot_reach
         with exempt():
             threading.Thread(target=self._look_after, name="worldprotocol-call", daemon=True).start()
+            watch_caller(self._left, self._ended)
             changes = self._changes()
             if changes:
                 self._backup = self._backed_up(changes)
@@ -251,6 +256,8 @@ class _CalledRun:
         with exempt():
             found = self._compared()
             ended: Outcome = "lost" if self.lost is not None else "violated" if self.watch.violations else outcome
+            if not self._has_caller and ended not in ("lost", "violated"):
+                ended, reason = "interrupted", _LEFT
             if ended in ("violated", "interrupted"):
                 self._undo(found)
             self._report(ended, exit_code, self.lost or reason, found)
@@ -261,10 +268,19 @@ class _CalledRun:
         if self._before is None:
             return ContentFindings()
 
-        def is_foreign(relative: bytes, _: Resource) -> bool:
-            return self._cannot_reach(relative)
+        def is_foreign(relative: bytes, resource: Resource) -> bool:
+            return self._cannot_reach(relative) or self._is_of_another(resource)
 
         return findings(self._before, self._scan(), self.watch, self._premises.workspace, is_foreign)
+
+    def _is_of_another(self, resource: Resource) -> bool:
+        """Return whether another call changed a resource meanwhile, or may be changing it, as the server says."""
+        if self._of_others is None:
+            self._of_others = []
+            with suppress(RefusedError):  # without an answer it counts as the command's
+                told = self._server.send("extend", {"key": self._command.key, "isEnding": True})
+                self._of_others += map(canonical_resource, told["inputsChanged"])
+        return any(one.covers(resource) for one in self._of_others)
 
     def _undo(self, found: ContentFindings) -> None:
         if self._backup is not None:
@@ -291,6 +307,11 @@ class _CalledRun:
                 self.lost = _LOST
                 self._stop(_LOST)
                 return
+
+    def _left(self) -> None:
+        """End the command, because its caller ended: the leases are for others."""
+        self._has_caller = False
+        self._stop(_LEFT)
 
     def _violated(self, violation: Violation) -> None:
         self._stop(violation.error.message)

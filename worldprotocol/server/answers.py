@@ -25,6 +25,7 @@ from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
+_READINESS = shape("code cause holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, holder=OBJECT)
 _LEASE = {"leaseId": ID, "token": 12, "predicate": "MUTATES", "resource": "FILE:/docs/plan"}
 
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
@@ -330,8 +331,13 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "calls.run": RUN_TERMS,
-    "calls.extend": (shape(goesOn=FLAG), {"goesOn": True}),
-    "calls.end": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
+    "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
+    "sessions.renew": (shape(renewed=INT), {"renewed": 1}),
+    "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
+    "calls.end": (
+        shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),
+        {"proposalId": ID, "status": "completed", "inputsChanged": ["FILE:/src/app.py"]},
+    ),
     "hooks.call": (
         OBJECT,
         {
@@ -373,7 +379,10 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         },
     ),
     "server.health": (shape(status=TEXT), {"status": "ok"}),
-    "server.ready": (shape(status=TEXT, realms=INT), {"status": "ok", "realms": 1}),
+    "server.ready": (
+        shape(status=TEXT, realms=array(_READINESS)),
+        {"status": "ok", "realms": [{"name": "shop", "ready": True}]},
+    ),
     "server.metrics": (TEXT, 'worldprotocol_log_events{realm="shop"} 7.0\n'),
 }
 """Schema and example of the successful answer of each operation."""
@@ -408,13 +417,11 @@ BODIES: Final[dict[str, Any]] = {
     "effects.heartbeat": {"claim": _CLAIM},
     "effects.complete": {"claim": _CLAIM, "report": {"result": {"value": {"receipt": "r-1"}}}},
     "calls.report": {"claim": _CLAIM, "report": {"result": {"value": {"value": "paid"}}}},
-    "calls.begin": {
-        "action": "tool.use",
-        "input": {"tool": "refund", "arguments": {"order": "o-1"}},
-        "attempt": "1",
-    },
+    "calls.begin": {"action": "tool.use", "input": {"tool": "refund", "arguments": {"order": "o-1"}}, "attempt": "1"},
     "calls.run": {"key": "claude-code:s-1:toolu_01", "text": "make", "boundary": "namespaces"},
     "calls.extend": {"key": "claude-code:s-1:toolu_01"},
+    "sessions.renew": {"sessions": ["s-1"]},
+    "sessions.end": {"session": "s-1", "noticedBy": "process"},
     "calls.end": {"key": "claude-code:s-1:toolu_01", "exitCode": 0, "heldBy": ["namespaces"]},
     "hooks.call": {
         "hook_event_name": "PreToolUse",

@@ -32,6 +32,7 @@ from worldprotocol.server.operations import (  # noqa: F401  # they declare the 
     reading,
     realms,
     runs,
+    sessions,
     tiles,
 )
 from worldprotocol.server.pages.application import create_pages, start_page

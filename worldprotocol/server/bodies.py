@@ -31,6 +31,8 @@ __all__ = [
     "RunToBegin",
     "RunToContinue",
     "RunToEnd",
+    "SessionToEnd",
+    "SessionsToRenew",
     "Settlement",
     "SignatureOfIntent",
     "SourceToProject",
@@ -233,13 +235,32 @@ class CallToBegin(StrictBody):
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
 
 
-class RunToContinue(StrictBody):
+class SessionsToRenew(StrictBody):
+    """Sessions of the caller's agents whose processes are there."""
+
+    sessions: Annotated[list[Name], Field(max_length=1_000)]
+
+
+class SessionToEnd(StrictBody):
+    """A session whose program has ended; `noticedBy` is how that was noticed."""
+
+    session: Name
+    noticedBy: Literal["process"] = "process"  # noqa: N815
+
+
+class RunByKey(StrictBody):
     """The run of a shell command, by the key of its call."""
 
     key: Name
 
 
-class RunToBegin(RunToContinue):
+class RunToContinue(RunByKey):
+    """A run that asks whether it continues; one whose command has ended asks what others changed meanwhile."""
+
+    isEnding: bool = False  # noqa: N815
+
+
+class RunToBegin(RunByKey):
     """The run of a shell command that is about to begin: the text it was given, and the boundary that it found."""
 
     text: Word
@@ -247,7 +268,7 @@ class RunToBegin(RunToContinue):
     isUnconfined: bool = False  # noqa: N815
 
 
-class RunToEnd(RunToContinue):
+class RunToEnd(RunByKey):
     """How the run of a shell command ended: by an exit code, or a code and a reason; and what was observed.
 
     ``isWithin`` says of a violation that it only concerned files of the workspace.

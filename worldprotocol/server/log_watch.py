@@ -4,6 +4,9 @@ A waiting request holds no thread: it waits for an ``asyncio.Event``. New events
 frames; a reader that is further behind reads from the log. So readers get every position in order, whatever their
 speed, use no memory each, and an event is encoded once. An idle reader is woken to keep its connection open, and no
 other one.
+
+Readers are woken some at a time and, while requests are answered, with pauses between: a request waits for a few of
+them and not for all. One that is woken late gets the events of all commits up to then at once.
 """
 
 from __future__ import annotations
@@ -60,6 +63,19 @@ POLL_MS: Final = 50
 """Interval at which commits of other processes are looked for, in ms; those of this process wake the follower."""
 
 
+MOST_AT_ONCE: Final = 64
+"""Most readers that are woken at once."""
+
+TARGET_S: Final = 0.001
+"""Time that the readers that are woken at once should take together, in seconds."""
+
+REST: Final = 8
+"""Pause after some readers were woken while requests are answered, as a multiple of the time that these took."""
+
+GRACE_S: Final = 0.05
+"""Time for which a request may delay the first reader, in seconds."""
+
+
 class _LogReader:
     """A reader that follows: the event that wakes it, and whether it was idle since its turn to be looked at."""
 
@@ -94,7 +110,9 @@ class LogWatch:
         self._batches: dict[int, list[LoggedEvent]] = {}
         self._readers: tuple[set[_LogReader], ...] = tuple(set() for _ in range(PING_S))
         self._turn = 0
-        self._pings: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._has_grown = asyncio.Event()
+        self._handed_over = 0  # position up to which all readers were woken
         self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._is_closed = False
         self._is_stopped = threading.Event()
@@ -124,13 +142,14 @@ class LogWatch:
         self._follower = self._log.follow(self._position, poll_ms=POLL_MS)
         self._thread = threading.Thread(target=self._follow, name="worldprotocol-log-watch", daemon=True)
         self._thread.start()
-        self._pings = asyncio.ensure_future(self._ping())
+        self._handed_over = self._position
+        self._tasks = [asyncio.ensure_future(self._ping()), asyncio.ensure_future(self._hand_over())]
 
     def close(self) -> None:
         """End the watch: readers end, and waiters return. For the event loop's thread."""
         self._is_closed = True
-        if self._pings is not None:
-            self._pings.cancel()
+        for task in self._tasks:
+            task.cancel()
         for reader in chain.from_iterable(self._readers):
             reader.changed.set()
         for event in chain.from_iterable(self._waiters.values()):
@@ -167,8 +186,7 @@ class LogWatch:
         self._batches.clear()
         self._position = batch[-1].position
         self.access_changes += sum(one.topic in ACCESS_TOPICS for one in batch)
-        for reader in chain.from_iterable(self._readers):
-            reader.changed.set()
+        self._has_grown.set()
         for event in batch:
             for waiter in self._waiters.get(event.stream, ()):
                 waiter.set()
@@ -177,6 +195,33 @@ class LogWatch:
         if any(event.topic in OFFER_TOPICS for event in batch):
             for waiter in self._waiters.get(OFFERS, ()):
                 waiter.set()
+
+    async def _hand_over(self) -> None:
+        """Wake the readers after each delivery, some at a time."""
+        loop, count = asyncio.get_running_loop(), MOST_AT_ONCE
+        while True:
+            await self._has_grown.wait()
+            self._has_grown.clear()
+            end, begin = self._position, loop.time()
+            while self._gives_way and loop.time() < begin + GRACE_S:
+                await asyncio.sleep(TARGET_S)
+            readers = list(chain.from_iterable(self._readers))
+            while readers:
+                begin = loop.time()
+                for reader in readers[-count:]:
+                    reader.changed.set()
+                del readers[-count:]
+                await asyncio.sleep(0)  # they run before this task does
+                taken = max(loop.time() - begin, 1e-6)
+                count = max(1, min(MOST_AT_ONCE, round(count * TARGET_S / taken)))
+                if self._gives_way:
+                    await asyncio.sleep(REST * taken)
+            self._handed_over = end
+
+    @property
+    def _gives_way(self) -> bool:
+        """Whether readers wait for requests, which they do unless they are far behind."""
+        return self._threads.active > 0 and self._position - self._handed_over < WINDOW // 2
 
     async def _ping(self) -> None:
         """Wake idle readers, a part of them each second."""

@@ -70,6 +70,12 @@ class Metrics:
         self._failed = Counter(
             "worldprotocol_commits_failed", "Writes that were given up, by error code.", ["realm", "code"], registry=own
         )
+        self._ended = Counter(
+            "worldprotocol_units_ended",
+            "Units of work of other processes that were ended, since they held the lock of the log for too long.",
+            ["realm"],
+            registry=own,
+        )
         self._waiting = Gauge("worldprotocol_waiting_requests", "Requests that wait.", registry=own)
 
     def answered(self, operation: str, status: int, code: str | None, seconds: float) -> None:
@@ -89,9 +95,11 @@ class Metrics:
     def writes_of(self, realm: str) -> Callable[[WriteTiming], None]:
         """Return what notes the writes of a realm."""
         lock_wait, commit = self._lock_wait.labels(realm), self._commit.labels(realm)
+        ended = self._ended.labels(realm)
 
         def note(timing: WriteTiming) -> None:
             lock_wait.observe(timing.lock_wait_s)
+            ended.inc(timing.units_ended)
             if timing.error is None and timing.events:
                 commit.observe(timing.commit_s)
             code = getattr(timing.error, "code", None)

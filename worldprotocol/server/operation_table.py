@@ -152,6 +152,14 @@ _ALL: Final = (
         "Judge a call of a tool that a coding agent's hook sends",
         "waits",
     ),
+    _in_realm("sessions.renew", "POST", "/sessions:renew", _ACT, "Say that sessions of the caller's agents are there"),
+    _in_realm(
+        "sessions.end",
+        "POST",
+        "/sessions:end",
+        ("actor", "operator"),
+        "End the calls of a session that has ended; an actor only those of its own sessions",
+    ),
     _in_realm("mcp.pins", "GET", "/mcp/{server}/pins", _ACT, "Return the pinned tools of an MCP server"),
     _in_realm("log.read", "GET", "/log", READ, "Return events that meet conditions, oldest or newest first"),
     _in_realm("log.stream", "GET", "/log/stream", READ, "Stream events as they are committed (SSE)", "waits"),
@@ -182,7 +190,7 @@ _ALL: Final = (
     _in_realm("rights.list", "GET", "/rights", ("auditor", "operator"), "List the rights in force"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
-    Operation("server.ready", "GET", "/readyz", (), "Return whether all realms can be read", is_public=True),
+    Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
     Operation("server.metrics", "GET", "/metrics", ("operator", "auditor"), "Return metrics for Prometheus"),
 )
 OPERATIONS: Final = {one.name: one for one in _ALL}

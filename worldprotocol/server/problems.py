@@ -57,17 +57,23 @@ def type_of(code: ErrorCode) -> str:
 
 
 def problem(
-    code: ErrorCode, detail: str, *, details: dict[str, Any] | None = None, retry_after_s: int = RETRY_AFTER_S
+    code: ErrorCode,
+    detail: str,
+    *,
+    status: int | None = None,
+    details: dict[str, Any] | None = None,
+    retry_after_s: int = RETRY_AFTER_S,
 ) -> Response:
     """Return the answer of a refused or failed request.
 
     Args:
         code: the error code, which has the HTTP status.
         detail: what happened and what to do.
+        status: the HTTP status; None is that of the code.
         details: facts for programs.
         retry_after_s: for the statuses 429 and 503: when to try again, in seconds.
     """
-    status = code.http_status
+    status = code.http_status if status is None else status
     body = {"type": type_of(code), "title": code.text, "status": status, "code": code.value, "detail": detail}
     if details:
         body["details"] = details

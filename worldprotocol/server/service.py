@@ -13,22 +13,26 @@ from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.limits import Limits
+from world.read_models.live.ended_proposals import EndedProposals
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
+from worldprotocol.agents.files.calls import FileCalls
 from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
 from worldprotocol.api.config import ServerConfig, WorkspaceConfig
 from worldprotocol.api.lookup.past_views import PastViews
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.telemetry.writes import time_writes
+from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey
 from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
+from worldprotocol.server.governed.absent_callers import AbsentCallers, watch_callers
+from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
-from worldprotocol.server.governed.silent_runs import watch_runs
 from worldprotocol.server.governed.unclaimed import watch_unclaimed
 from worldprotocol.server.issuers.issuer import flows_of, shared_key
 from worldprotocol.server.jobs.program import RealmProgram, program_of
@@ -65,22 +69,34 @@ class AgentsOfRealm:
         boundary: what confines shell commands.
         wait_s: longest wait of a call for its answer, in seconds.
         unclaimed_s: time after which an allowed call that its agent has not begun is cancelled, in seconds.
+        files: the contents of files that calls read and write.
         commands: what is declared of shell commands.
         workspace: settings of the workspace, with absolute paths; None is the project alone.
         private: files of the engine that no command reads.
         must_confine: whether shell commands are refused where nothing confines them.
         running: the runs of shell commands in progress.
+        presence: the callers that this server hears.
     """
 
     project: Project
     boundary: Boundary
     wait_s: float
     unclaimed_s: float
+    files: FileCalls
     commands: tuple[DeclaredCommand, ...] = ()
     workspace: WorkspaceConfig | None = None
     private: tuple[str, ...] = ()
     must_confine: bool = False
     running: RunningCalls = field(default_factory=RunningCalls)
+    presence: Presence = field(default_factory=Presence)
+
+    def absent(self, realm: Realm) -> AbsentCallers:
+        """Return what ends the calls of callers that are gone.
+
+        Args:
+            realm: the realm, open for acting, without a verified caller.
+        """
+        return AbsentCallers(realm, self.presence, self.running)
 
     def terms(self, actor_id: str, *, is_rewritten: bool) -> CommandTerms:
         """Return the terms of the shell commands of an agent.
@@ -90,7 +106,8 @@ class AgentsOfRealm:
             is_rewritten: whether its commands can be rewritten, without which they are not confined.
         """
         boundary = self.boundary if is_rewritten else "none"
-        return CommandTerms(boundary, self.commands, partial(self.running.is_widened, actor_id))
+        is_widened = partial(self.running.is_widened, actor_id)
+        return CommandTerms(boundary, self.commands, is_widened, self.files.leases_reads)
 
     def workspace_to_wire(self) -> dict[str, Any]:
         """Return the workspace as a run needs it: its settings, and the files of the engine in it or beside it."""
@@ -131,7 +148,8 @@ class RealmToServe:
 class HostedRealm:
     """A realm in a running service, at one place; ``view`` reads its state, once for requests that arrive together.
 
-    ``fault`` is why the realm cannot be opened again; None where no attempt failed.
+    ``fault`` is why the realm cannot be opened again; None where no attempt failed. ``noted`` is the code of the
+    obstacle to writes that the log of the server names; empty where it names none.
     """
 
     name: str
@@ -143,13 +161,16 @@ class HostedRealm:
     request_keys: RequestKeys
     past: PastViews
     cloud_events: CloudEvents
+    ended: EndedProposals
     jobs: RealmJobs
+    probe: WriteProbe
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
     reopen: Callable[[], RealmToServe | None] | None = None
     is_placed: bool = False
     watching: Sequence[asyncio.Task[None]] = ()
     fault: str | None = None
+    noted: str = ""
 
     @property
     def limits(self) -> Limits:
@@ -276,8 +297,8 @@ class Service:
             self.moves.follow(one.name)  # where it was closed before the log was followed
         if one.agents is not None:
             watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
-            runs = watch_runs(one.realm, one.agents.running, self.threads)
-            one.watching = [asyncio.create_task(watch), asyncio.create_task(runs)]
+            callers = watch_callers(one.agents.absent(one.realm), self.threads)
+            one.watching = [asyncio.create_task(watch), asyncio.create_task(callers)]
 
     def hosted(self, one: RealmToServe, jobs: RealmJobs) -> HostedRealm:
         """Return a realm as the service has it while it serves the realm at one place.
@@ -306,7 +327,9 @@ class Service:
             request_keys=RequestKeys(realm.log),
             past=PastViews(realm),
             cloud_events=CloudEvents(realm.log),
+            ended=EndedProposals(realm.archive),
             jobs=jobs,
+            probe=WriteProbe(realm._acting.write_obstacle),
             agents=one.agents,
             run_command=one.run_command,
             reopen=one.reopen,
@@ -369,4 +392,5 @@ class Service:
         for one in self.realms.values():
             await one.jobs.join()
             await one.log_watch.join()
+            await asyncio.to_thread(one.probe.join, WITHIN_S)
             await asyncio.to_thread(one.realm.close)

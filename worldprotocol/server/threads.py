@@ -23,13 +23,19 @@ class Threads:
     def __init__(self, count: int) -> None:
         """Create the pool; threads start when they are needed."""
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="worldprotocol-server")
+        self.active = 0
+        """Calls that tasks wait for."""
 
     async def run(self, call: Callable[[], R]) -> R:
         """Return the result of a call in a thread, in the context of the task.
 
         The call ends even where the waiting task is cancelled.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, call)
+        self.active += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, call)
+        finally:
+            self.active -= 1
 
     async def close(self) -> None:
         """Wait for the running calls, and end the threads."""

@@ -19,6 +19,7 @@ from worldprotocol.api.remote.event_forms import logged_form
 from worldprotocol.export.redaction import Redaction
 
 if TYPE_CHECKING:
+    from world.read_models.archive import Archive
     from world.state.proposal import Proposal
     from worldprotocol.api.bootstrap import EventLog, LoggedEvent
 
@@ -114,11 +115,12 @@ class Visibility:
         """Return events, each with whether it is hidden from the caller."""
         return self._redactions.shown(self.rules, events)
 
-    def branches(self, log: EventLog) -> set[str] | None:
+    def branches(self, archive: Archive) -> set[str] | None:
         """Return the names of the branches that the caller may read; None where those are all."""
         if not self.rules:
             return None
-        created = self.events(log.read(topics=[BranchCreated.TOPIC]))
+        places = [position for _, position in archive.rows("branch_places")]
+        created = self.events(one for batch in archive.log.events_at(places) for one in batch)
         found = [decoded(event) for event, is_hidden in created if not is_hidden]
         return {event.branch for event in found if isinstance(event, BranchCreated)}
 

@@ -12,6 +12,7 @@ from world.pipeline.driver import submit
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from worldprotocol.simulation.adoptions.program_steps import run_program
+from worldprotocol.simulation.calls.call_steps import CALL_ACTS
 from worldprotocol.simulation.external.claim_steps import EXTERNAL_ACTS
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.steps import LOST_WAKES
@@ -427,5 +428,6 @@ ACTS: Final[Mapping[str, Act]] = {
     "adopt": _adopt,
     "program": run_program,
     **EXTERNAL_ACTS,
+    **CALL_ACTS,
 }
 """What each kind of step does; it returns its result in a few words."""

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from worldprotocol.simulation.adoptions.model_adoption import AdoptionModel
+from worldprotocol.simulation.calls.caller_model import ENDINGS, CallerModel
 from worldprotocol.simulation.external.claim_model import ClaimModel
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.model_leases import LeaseModel
@@ -53,6 +54,7 @@ class Model:
         self.adoptions = adoptions
         self.leases = LeaseModel()
         self.claims = ClaimModel()
+        self.callers = CallerModel()
         self.worlds = WorldModel(adds)
         self.processes: dict[str, Process] = {}
         self.open: dict[str, Process] = {}
@@ -82,6 +84,7 @@ class Model:
         topic = row[3]
         self.topics[topic] += 1
         self.adoptions.take(topic, rendered, self)
+        self.callers.take(topic, rendered, self)
         step = _STEPS.get(topic)
         if step is not None:
             step(self, rendered)
@@ -116,6 +119,7 @@ class Model:
             hold("WP-decision", f"{session} holds leases and is not decided", one.decision is not None)
             hold("KM-2.2", f"{agent} holds leases of another's proposal", one.rendered["actor"]["actorId"] == agent)
         self.adoptions.check_commit()
+        self.callers.check_commit(self)
         hold("WP-epoch", f"{self._replaced[:1]} are superseded, and nothing took their place", not self._replaced)
         hold("WP-schema", "the head of a branch does not obey the schema in force", self.fits())
         for name, one in self.open.items():
@@ -303,7 +307,7 @@ class Model:
 
     def _superseded(self, rendered: Told) -> None:
         one = self._of(rendered, "submitted", "evaluating")
-        if not self._is_stale(one) and rendered.get("by") is None:
+        if not self._is_stale(one) and rendered.get("by") is None and rendered.get("reason") not in ENDINGS:
             self._replaced.append(rendered["proposalId"])  # a new domain has to follow in the same commit
         self._end(one, "superseded")
 
@@ -381,12 +385,6 @@ class Model:
         """Return whether an execution can only fail from now on."""
         return one.is_called_off or one.rendered["proposalId"] in self.leases.revoked
 
-    def _completed(self, rendered: Told) -> None:
-        self._finish(rendered, "completed")
-
-    def _failed(self, rendered: Told) -> None:
-        self._finish(rendered, "failed")
-
     def _finish(self, rendered: Told, how: str) -> None:
         one = self._of(rendered, "executing")
         is_over = how == "completed" and self._is_over(one)
@@ -410,12 +408,6 @@ class Model:
         assert one is not None
         return one
 
-    def _branch(self, rendered: Told) -> None:
-        self.worlds.create(rendered)
-
-    def _switched(self, rendered: Told) -> None:
-        self.worlds.switch(rendered)
-
 
 def _text(value: Any) -> str:
     return "null" if value is None else canonical(value).decode() if not isinstance(value, str) else json.dumps(value)
@@ -429,8 +421,8 @@ _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
     "policy.retired": Model._retired,
     "shadow.configured": Model._shadow,
     "world.sealed": Model._sealed,
-    "branch.created": Model._branch,
-    "branch.switched": Model._switched,
+    "branch.created": lambda model, rendered: model.worlds.create(rendered),
+    "branch.switched": lambda model, rendered: model.worlds.switch(rendered),
     "proposal.submitted": Model._submitted,
     "proposal.shadowed": Model._shadowed,
     "proposal.judged": Model._judged,
@@ -445,6 +437,6 @@ _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
     "effect.in_doubt": Model._doubted,
     "effect.resolved": Model._resolved,
     "execution.cancelled": Model._cancelled,
-    "proposal.completed": Model._completed,
-    "proposal.failed": Model._failed,
+    "proposal.completed": lambda model, rendered: model._finish(rendered, "completed"),
+    "proposal.failed": lambda model, rendered: model._finish(rendered, "failed"),
 }

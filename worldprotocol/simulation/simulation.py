@@ -6,6 +6,7 @@ Everything follows from the seed and the steps: equal ones give the same log, by
 from __future__ import annotations
 
 import gc
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +20,12 @@ from world.code.time_limit import unlimited
 from world.core import Domain
 from world.engine.effect_runner import EffectRecorder
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
+from world.log.store import MAX_HOLD_MS
 from world.state.realm_view import ReadableRealm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.simulation.acting import ACTS, SOMEBODY
 from worldprotocol.simulation.adoptions.model_adoption import AdoptionModel
+from worldprotocol.simulation.calls.call_steps import Agents, has_calls, make_calls
 from worldprotocol.simulation.external.claim_steps import Couriers, carry_on, has_external_effects
 from worldprotocol.simulation.found import BrokenError, hold
 from worldprotocol.simulation.model import Model
@@ -45,7 +48,7 @@ ROWS_AT_ONCE: Final = 10_000
 DONE: Final = 400
 """Rounds in which everything must have come to its end when nothing goes wrong any more."""
 
-STORAGE: Final = frozenset({"STORAGE_FULL", "LOG_BUSY", "LOG_FAILED", "COMMIT_UNKNOWN"})
+STORAGE: Final = frozenset({"STORAGE_FULL", "LOG_BUSY", "LOG_FAILED", "COMMIT_UNKNOWN", "UNIT_TOO_LARGE"})
 """Codes by which a caller learns that the storage failed."""
 
 
@@ -108,6 +111,7 @@ class Simulation:
         self.issued_under: dict[str, str] = {}
         self.intents: list[Any] = []
         self.couriers = Couriers()
+        self.agents = Agents()
         self.counts: Counter[str] = Counter()
         self.clocks = [VirtualClock(self.time) for _ in range(WORKERS)]
         self._census = Census()
@@ -134,6 +138,7 @@ class Simulation:
         """
         worker = self.workers[step.by]
         self._armed = self.store.fault
+        self.store.meanwhile = lambda: self._write_beside(step.by)
         size, self._outdated = self.model.log.size, worker.schema != self.model.worlds.schema
         try:
             said = ACTS[step.do](self, worker, step.rendered)
@@ -146,6 +151,7 @@ class Simulation:
             if not isinstance(error, RefusedError) and not self.is_fault(error):
                 raise
             said = error.code
+        self._check_progress(said)
         self.counts[f"{step.do}: {said if said.isupper() else 'done'}"] += 1
         self.check()
         if self._outdated and step.do not in ("crash", "adopt", "program"):
@@ -154,6 +160,17 @@ class Simulation:
         if said == "SCHEMA_MISMATCH":
             self.restart(self.workers[step.by])
         return said
+
+    def _write_beside(self, stopped: int) -> None:
+        """Let another worker write until the unit of a stopped one is ended."""
+        self.time.now_ms += MAX_HOLD_MS
+        self.workers[(stopped + 1) % WORKERS].protocol.settle()
+
+    def _check_progress(self, said: str) -> None:
+        """Hold commands to what must not keep them from going on."""
+        hold("KP-4c", "a clock that is right, or within the limit, was refused", said != "CLOCK_AHEAD")
+        is_single = said == "UNIT_TOO_LARGE" and self._armed != "stopped_twice"
+        hold("CARD-log", "a command was refused whose unit was ended once", not is_single)
 
     def _dropped(self, after: int) -> int:
         rows = self.workers[0].log.audit_rows(after, ROWS_AT_ONCE)
@@ -308,6 +325,8 @@ class Simulation:
                     return True
         if has_external_effects(self.scenario) and carry_on(self):
             return True
+        if has_calls(self.scenario) and make_calls(self):
+            return True
         if any(one.doubtful for one in self.model.open.values()):
             ACTS["resolve"](self, self.workers[0], {"which": 0})
             return True
@@ -367,7 +386,7 @@ def simulate(
         looks_every: steps after which the whole log is looked at.
     """
     drawn = draw_steps(seed, steps, scenario) if isinstance(steps, int) else steps
-    with _few_collections():
+    with _few_collections(), _unheard():
         return unlimited(lambda: _simulate(seed, drawn, scenario, looks_every))
 
 
@@ -382,6 +401,17 @@ def _few_collections() -> Iterator[None]:
     finally:
         gc.set_threshold(*usual)
         gc.unfreeze()
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Print no warning of the engine's, where nothing handles them: those of simulated clocks say nothing."""
+    logger, handler = logging.getLogger("worldprotocol"), logging.NullHandler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _simulate(seed: int, steps: Sequence[SimulationStep], scenario: Scenario, looks_every: int) -> Simulated:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.simulation.adoptions.program_steps import draw_program
+from worldprotocol.simulation.calls.call_steps import CALL_KINDS, has_calls
 from worldprotocol.simulation.external.claim_steps import EXTERNAL_KINDS, has_external_effects
 from worldprotocol.simulation.outside import WEATHER
 from worldprotocol.simulation.scenario import Scenario
@@ -143,7 +144,7 @@ def _time(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
 
 
 def _jump(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {"off_ms": chance.choice((0, 0, -90_000, -3_000, 2_000, 40_000))}
+    return {"off_ms": chance.choice((0, 0, -90_000, -3_000, -3_600_000, 2_000, 40_000))}
 
 
 def _crash(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
@@ -198,6 +199,7 @@ KINDS: Final[Mapping[str, tuple[int, Drawing]]] = {
     "adopt": (2, _one),
     "program": (3, draw_program),
     **EXTERNAL_KINDS,
+    **CALL_KINDS,
 }
 """How often each kind of step is drawn, and how it is drawn."""
 
@@ -219,6 +221,7 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[SimulationStep
     chance = Random(seed)
     kinds = [kind for kind in KINDS if kind != "program" or scenario.programs]
     kinds = [kind for kind in kinds if kind not in EXTERNAL_KINDS or has_external_effects(scenario)]
+    kinds = [kind for kind in kinds if kind not in CALL_KINDS or has_calls(scenario)]
     weights = [KINDS[kind][0] * chance.choice(SWARM) for kind in kinds]
     steps = []
     for _ in range(count):

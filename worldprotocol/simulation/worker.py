@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from authority import PolicyRegistry, StandardAuthority
 from host import Host
 from projections import Issuer, ProjectionRegistry
-from world.clock import Boot, Clock, IdSource
+from world.clock import Boot, IdSource
 from world.engine.effect_runner import EffectRecorder
 from world.engine.protocol import Command, WorldProtocol
 from world.klis.refused_requests import Place
@@ -56,6 +56,10 @@ class VirtualClock:
     def boot(self) -> Boot:
         """Return the time that passed in the simulation."""
         return Boot("simulation", self._time.now_ms)
+
+    def elapsed_s(self) -> float:
+        """Return the time that passed in the simulation, in seconds."""
+        return self._time.now_ms / 1000
 
 
 class VirtualTime:
@@ -199,7 +203,7 @@ class SimulatedWorker:
         parts: Components,
         *,
         outside: SimulatedEnvironment,
-        clock: Clock,
+        clock: VirtualClock,
         census: Census,
         create: bool = False,
     ) -> None:
@@ -221,6 +225,7 @@ class SimulatedWorker:
             workers=_Name(name, census),
             limits=parts.limits,
             types=STANDARD,
+            stopwatch=clock.elapsed_s,
         )
         self.world = Realm(self.log, own, self.protocol)
 

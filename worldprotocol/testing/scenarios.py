@@ -28,10 +28,13 @@ from world.clock import ManualClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.events.caller_events import Attendance, Attended, NoticedBy
 from world.events.proposal_events import ProposalSubmitted
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody, IntentScope
 from world.state.proposal import Proposal
+from worldprotocol.api.callers.keyed import submit_keyed
+from worldprotocol.api.callers.sessions import Leaving, caller_left
 from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import import_log
@@ -41,7 +44,7 @@ from worldprotocol.testing.frozen import START_MS, Result, Results, frozen_parts
 from worldprotocol.testing.realms import RealmOptions, parts_of
 from worldprotocol.testing.recordings import no_result
 
-__all__ = ["Given", "Happened", "Scene", "Step", "event", "intent", "passes", "registered", "result"]
+__all__ = ["Given", "Happened", "Scene", "Step", "event", "intent", "leaves", "passes", "registered", "result"]
 
 Step = Callable[[Realm], object]
 """Function that acts on a realm."""
@@ -59,8 +62,11 @@ class ActOptions(SubmitOptions, total=False):
     Args:
         scope: proposed write scope.
         note: free text, stored with the intent.
+        attended: what attends it, for a call of a tool that lives as long as its caller; its session is that of
+            ``trace``.
     """
 
+    attended: Attendance
     scope: IntentScope | Mapping[str, Any] | Iterable[str] | None
     note: str | None
 
@@ -106,6 +112,18 @@ def registered(
     bound = {"kind": "auto_approve"} if policy is None else {"kind": "policy_rules", "policy": policy}
     parts: dict[str, Any] = {"binding": bound, **options}
     return lambda world: world.register(actor, kind, **parts)  # type: ignore[arg-type]  # it is checked there
+
+
+def leaves(actor: str = TESTER, *, session: str, noticed_by: NoticedBy = "process") -> Step:
+    """Return the step of a caller that leaves, which ends the calls of its session.
+
+    Args:
+        actor: its actor.
+        session: the member ``session`` of the traces of its calls.
+        noticed_by: how it was noticed.
+    """
+    left = Leaving(actor, "scene", noticed_by, session=session)
+    return lambda world: caller_left(world, left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +404,12 @@ def _step(what: Any, given: Any, actor: str, source: Any, options: Mapping[str, 
 def _act(world: Realm, action: str, given: Any, actor: str, options: Mapping[str, Any]) -> object:
     if actor == TESTER and actor not in world.realm().actors:
         registered(actor)(world)
-    return world.act(actor, action, given, **options)
+    attended = options.get("attended")
+    if attended is None:
+        return world.act(actor, action, given, **options)
+    rest: Any = {name: value for name, value in options.items() if name not in ("attended", "scope", "note")}
+    issued = world.issue(actor, action, given, scope=options.get("scope"), note=options.get("note"))
+    return submit_keyed(world, issued, attended=Attended(by=attended), **rest)
 
 
 def _do(world: Realm, clock: ManualClock, step: Any) -> None:

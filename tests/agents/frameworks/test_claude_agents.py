@@ -119,8 +119,13 @@ def test_parallel_and_repeated_events_are_one_proposal_for_each_call(realm: Real
 
     async def at_once() -> list[Any]:
         ids = [f"toolu_{number % 4}" for number in range(8)]
-        asked = (session.send("PreToolUse", f"{PREFIX}refund", {"order": one, "amount": 1}, one) for one in ids)
-        return [one["hookSpecificOutput"]["permissionDecision"] for one in await asyncio.gather(*asked)]
+        given = {"amount": 1}
+        async with asyncio.TaskGroup() as tasks:
+            asked = [
+                tasks.create_task(session.send("PreToolUse", f"{PREFIX}refund", {"order": one, **given}, one))
+                for one in ids
+            ]
+        return [one.result()["hookSpecificOutput"]["permissionDecision"] for one in asked]
 
     assert sorted(asyncio.run(at_once())) == ["allow"] * 4 + ["deny"] * 4
     assert len(states(realm)) == 4

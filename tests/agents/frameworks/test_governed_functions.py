@@ -223,7 +223,9 @@ def test_coroutine_functions_run_at_the_same_time(realm: Realm):
         return order
 
     async def all_of_them() -> list[str]:
-        return await asyncio.gather(*(refund(f"o-{number}", 10) for number in range(3)))
+        async with asyncio.TaskGroup() as tasks:
+            refunds = [tasks.create_task(refund(f"o-{number}", 10)) for number in range(3)]
+        return [one.result() for one in refunds]
 
     assert asyncio.run(all_of_them()) == ["o-0", "o-1", "o-2"]
     assert states(realm) == ["completed"] * 3

@@ -92,7 +92,7 @@ async def heard(answer: Answer, ask: Callable[[UpstreamSession], Awaitable[Any]]
     for one in serving:
         assert one is not None
         one.cancel()
-    await asyncio.gather(*filter(None, serving))
+    await asyncio.wait([one for one in serving if one is not None])
     return found
 
 

@@ -80,10 +80,10 @@ def _children(node: _AstNode) -> Iterator[_AstNode]:
         name = operand.removesuffix("?")
         if name in value and not (value[name] is None and name != operand):
             yield _AstNode(value[name], f"{node.path}.{name}", below)
-    name = OPERAND_LISTS.get(kind, "")
-    if isinstance(value.get(name), list):
-        for index, item in enumerate(value[name]):
-            yield _AstNode(item, f"{node.path}.{name}[{index}]", below)
+    several = OPERAND_LISTS.get(kind)
+    if several is not None and isinstance(value.get(several), list):
+        for index, item in enumerate(value[several]):
+            yield _AstNode(item, f"{node.path}.{several}[{index}]", below)
     if kind == "object" and isinstance(value.get("fields"), Mapping):
         for key, item in value["fields"].items():
             yield _AstNode(item, f"{node.path}.fields.{key}", below)

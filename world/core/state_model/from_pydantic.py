@@ -359,9 +359,7 @@ class _Generator(GenerateJsonSchema):
         known = names
         if "$ref" in names:
             known = self.get_schema_from_definitions(names["$ref"]) or {}  # type: ignore[arg-type]
-        values = known.get("enum", [known["const"]] if "const" in known else None)
-        is_text = known.get("type") == "string" or (values is not None and all(isinstance(one, str) for one in values))
-        if not is_text:
+        if known.get("type") != "string":
             self.refuse("a map whose keys are no texts", "dict[str, T]")
         found: dict[str, Any] = {"type": "object", "additionalProperties": True}
         if "values_schema" in schema:

@@ -152,5 +152,6 @@ STANDARD: Final = ResourceTypes(
     ResourceType("ENV", "opaque", authority=True),
     ResourceType("PROCESS", "opaque"),
     ResourceType("COMMAND", "opaque"),
+    ResourceType("CONTENT", "opaque"),
 )
-"""The types of the specifications; others must be registered."""
+"""The types of the specifications, and the content of a file, which never changes; others must be registered."""

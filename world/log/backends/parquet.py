@@ -12,10 +12,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, WorldProtocolError
+from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.log.backends.parquet_files import EventsFile
 from world.log.backends.sqlite import SqliteStore
 from world.log.merkle import Chunk, Frontier
@@ -84,15 +84,25 @@ class ParquetStore(SqliteStore):
         """See ``Store.newest_head``; the metadata of the file have it."""
         return self._last
 
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """See ``Store.begin``; what is written is the index of this process."""
         self._load(self._events.exported.size)
-        return super().begin(log_id, known, questions)
+        return super().begin(log_id, known, questions, is_unit=is_unit)
 
     def translate(self, error: Exception) -> Exception:
         """See ``Store.translate``; SQLite does not say why a state could not be read."""
         failure, self._failure = self._failure, None
         return super().translate(error) if failure is None else failure
+
+    def probe(self, log_id: int, timeout_s: float) -> NoReturn:
+        """See ``Store.probe``.
+
+        Raises:
+            RefusedError: ``LOG_READ_ONLY``.
+        """
+        raise RefusedError(ErrorCode.LOG_READ_ONLY, f"The tables in {self._folder} are never changed.")
 
     def problems(self, most: int) -> list[str]:
         """See ``Store.problems``; the private database is not the log."""

@@ -12,39 +12,39 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import orjson
 import psycopg
-from psycopg import Pipeline
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
+from psycopg import Pipeline, errors
 from psycopg.errors import Diagnostic
-from psycopg.pq import Format
 from sqlalchemy import URL
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WorldProtocolError
 from world.log.backends.builtin import STANDBYS
 from world.log.backends.hosts import DatabaseHost
-from world.log.backends.postgres_errors import translated, unknown_commit
+from world.log.backends.postgres_errors import ended_unit, translated, unknown_commit
 from world.log.backends.postgres_hosts import FlushingConnection, PostgresHosts
+from world.log.backends.postgres_lock import LOCK_SPACE, TAKE, TAKE_AS_UNIT, end_overdue
+from world.log.backends.postgres_probe import WRITE_NOTHING, probe_server
+from world.log.backends.postgres_reading import Readers
 from world.log.backends.registry import Durability
 from world.log.sql.queries import events_query
-from world.log.sql.statement import SqlStatement, dialect
-from world.log.store import Batch, Cursor, LockedQuery, Opening, Row, Store, key_range, newest
+from world.log.sql.statement import LOG_SHIFT, SqlStatement, dialect
+from world.log.store import MAX_HOLD_MS, Batch, Clocks, Cursor, LockedQuery, Opening, Row, Store, key_range, newest
 from world.log.values import ServerPlace
 from world.masking import masked
 
-LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
-_MIGRATION_LOCK: Final = 0  # the second half; logs have their ids there
-_READERS: Final = 8  # connections for reading; a new one takes the server more CPU time than sixty look-ups
+_MIGRATION_LOCK: Final = 0  # second half of a lock's key; logs have their ids there
 _CATCH_UP: Final = 256  # events of others that are fetched together with the head...
 _REPLAN_GROWTH: Final = 8  # growth of a log after which statements are planned again...
 _REPLAN_EVENTS: Final = 64  # ... from so many events on
 _EXPECT_S: Final = 5.0  # ... for so long after others were met
+_LOOK_S: Final = 2.0  # after so long a wait for the lock, a writer looks who holds it
+_LOOK_AGAIN_S: Final = 1.0
 
-_LOCK = SqlStatement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
 _INSERT_EVENTS: Final = (
     "WITH event AS (INSERT INTO wp_event (id, log_id, stream, version, topic, schema_version, leaf, state) "
     "SELECT i, l, s, v, t, c, decode(h, 'hex'), j FROM json_to_recordset(%s::json) AS "
@@ -52,20 +52,9 @@ _INSERT_EVENTS: Final = (
 )
 """The events of a commit in one statement, which the statement that stores the tree head follows."""
 
+_ROOT: Final = "SELECT root FROM wp_head WHERE id = %s"
+
 _NAMES: Final = "SELECT current_setting('synchronous_standby_names')"
-
-_WRITE_NOTHING: Final = "SELECT pg_logical_emit_message(true, 'worldprotocol', '')"
-"""A record in the write-ahead log that changes nothing, so that the commit waits for standbys."""
-
-
-class _EscapingLoader(Loader):
-    """Reads text without conversion, so that a verification can name the event in which it is damaged."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> str:
-        """Return text in which bytes that are no UTF-8 are escaped."""
-        return bytes(data).decode("utf-8", "surrogateescape")
 
 
 class PostgresStore(Store):
@@ -74,6 +63,7 @@ class PostgresStore(Store):
     shared = True
     keeps_clocks = False
     tables_sql = "SELECT tablename::TEXT FROM pg_tables WHERE schemaname = current_schema()"
+    indexes_sql = "SELECT indexname::TEXT FROM pg_indexes WHERE schemaname = current_schema()"
     head_columns_sql = (
         "SELECT attname::TEXT FROM pg_attribute WHERE attrelid = to_regclass('wp_head') AND attnum > 0 "
         "AND NOT attisdropped"
@@ -109,25 +99,24 @@ class PostgresStore(Store):
         arguments["options"] = f"{given} {chosen}".strip()
         accepts = STANDBYS in url.query
         self._hosts = PostgresHosts(arguments, self._where, read_only=read_only, accepts_asynchronous=accepts)
-        self._readers = threading.BoundedSemaphore(_READERS)
-        self._idle: list[FlushingConnection] = []
+        self._readers = Readers(self._hosts, self._connect)
         self._spare: FlushingConnection | None = None
         self._writer: FlushingConnection | None = None
         self._within: AbstractContextManager[Pipeline] | None = None
         self._pipeline: Pipeline | None = None
         self._has_begun = False
+        self._is_unit = False
         self._expect_others_until = 0.0
         self._planned_size: int | None = None  # events in the log when the writer's statements were planned
         self._must_replan = False
         self._warnings: list[str] = []
         self._busy_s = busy_timeout_ms / 1000
         self._is_unconfirmed = True
-        self._mutex = threading.Lock()
         self._closed = False
         self._ended = threading.Event()
         connection = self._connect(looks_at_all=True)
         if read_only:
-            self._idle.append(connection)
+            self._readers.add(connection)
         else:
             self._spare = connection  # for the first write: had its server been replaced since, it would be broken
             self._hosts.watch(self._ended)
@@ -138,21 +127,10 @@ class PostgresStore(Store):
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         """See ``Store.query``; a connection that broke while it was idle is replaced without an error."""
-        with self._readers:
-            connection, fresh = self._reader()
-            try:
-                try:
-                    return self._fetch(connection, sql, parameters)
-                except psycopg.OperationalError:
-                    if fresh or not connection.broken:
-                        raise
-                    self._forget_idle()
-                    connection = self._connect()
-                    return self._fetch(connection, sql, parameters)
-            except psycopg.Error as error:
-                raise self.translate(error) from error
-            finally:
-                self._return(connection)
+        try:
+            return self._readers.query(sql, parameters)
+        except psycopg.Error as error:
+            raise translated(error, self._where) from error
 
     def settle(self) -> None:
         """See ``Store.settle``; there is nothing to prepare."""
@@ -164,7 +142,7 @@ class PostgresStore(Store):
         try:
             connection.autocommit = False
             cursor = connection.cursor()
-            cursor.execute(_LOCK.sql, (LOCK_SPACE, _MIGRATION_LOCK))
+            cursor.execute(TAKE.sql, (LOCK_SPACE, _MIGRATION_LOCK))
             yield cursor
             connection.commit()
         except psycopg.Error as error:
@@ -172,23 +150,26 @@ class PostgresStore(Store):
         finally:
             connection.close()
 
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """See ``Store.begin``; one round trip, repeated when the idle connection is found broken."""
         fresh = self._writer is None and self._spare is None
+        self._is_unit = is_unit
         try:
             try:
                 return self._open(log_id, known, questions)
-            except psycopg.OperationalError:
-                broken = self._writer is None or self._writer.broken
-                if fresh or not broken:
+            except psycopg.OperationalError as error:
+                if fresh or not (self._writer is None or self._is_lost(error)):
                     raise
                 self._drop_writer()
-                self._forget_idle()
+                self._readers.forget()
                 return self._open(log_id, known, questions)
         except BaseException as error:
+            ours = self.translate(error) if isinstance(error, psycopg.Error) else error
             self.end()
-            if isinstance(error, psycopg.Error):
-                raise self.translate(error) from error
+            if ours is not error:
+                raise ours from error
             raise
 
     @property
@@ -202,6 +183,12 @@ class PostgresStore(Store):
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         return self._writer.cursor(binary=True)
 
+    def check_held(self) -> None:
+        """See ``Store.check_held``."""
+        cursor = self.cursor()
+        cursor.execute("SELECT 1")
+        cursor.fetchall()
+
     def commit(self, batch: Batch | None) -> None:
         """See ``Store.commit``; one round trip.
 
@@ -212,27 +199,24 @@ class PostgresStore(Store):
         writer = self._writer
         if writer is None or self._pipeline is None:
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
-        if batch is not None:
-            cursor = self.cursor()
-            cursor.execute(_INSERT_EVENTS + self.head_statement.sql, (_as_json(batch.events), *self.head_row(batch)))
-            for row in batch.chunks:
-                cursor.execute(self.sql.insert_chunk.sql, row)
-        elif self._is_unconfirmed and writer.host.waits_for_standbys:
-            self.cursor().execute(_WRITE_NOTHING)
         self._warnings.clear()
         writer.answers_until = time.monotonic() + self._busy_s if writer.host.waits_for_standbys else None
         try:
-            self.cursor().execute("COMMIT")
+            self._send(batch, writer)
             self._pipeline.sync()
             self._has_begun = False
         except TimeoutError:
             self._drop_writer()  # without a cancellation: until a standby has the commit, nobody sees it
             raise unknown_commit(f"A commit on {self._where} waits for standbys, {self._busy_s:g} s so far") from None
         except psycopg.OperationalError as error:
-            if not writer.broken:
+            if not self._is_lost(error):
                 raise
-            self._forget_idle()
-            raise unknown_commit(f"The connection to {self._where} broke during a commit") from error
+            self._readers.forget()
+            is_stored = self._is_stored(batch, writer)
+            if is_stored is None:
+                raise unknown_commit(f"The connection to {self._where} broke during a commit") from error
+            if not is_stored:
+                raise
         finally:
             writer.answers_until = None
         if self._warnings:
@@ -241,8 +225,46 @@ class PostgresStore(Store):
             raise unknown_commit(f"Another server than {writer.host.name} was promoted during a commit")
         self._is_unconfirmed = False
 
+    def _send(self, batch: Batch | None, writer: FlushingConnection) -> None:
+        """Send the statements of a commit."""
+        if batch is not None:
+            cursor = self.cursor()
+            cursor.execute(_INSERT_EVENTS + self.head_statement.sql, (_as_json(batch.events), *self.head_row(batch)))
+            for row in batch.chunks:
+                cursor.execute(self.sql.insert_chunk.sql, row)
+        elif self._is_unconfirmed and writer.host.waits_for_standbys:
+            self.cursor().execute(WRITE_NOTHING)
+        self.cursor().execute("COMMIT")
+
+    def _is_stored(self, batch: Batch | None, writer: FlushingConnection) -> bool | None:
+        """Return whether a commit is stored whose connection broke; None where that cannot be said.
+
+        The server releases the log's lock when the commit is visible or given up, so whoever then has the lock sees
+        which it was: a tree head has one root.
+        """
+        if batch is None:
+            return False
+        if writer.host.waits_for_standbys:
+            return None  # it may be stored by the primary alone
+        key, root = batch.head[:2]
+        try:
+            connection = self._connect(looks_at_all=True)
+        except WorldProtocolError:
+            return None
+        try:
+            if connection.host.place != writer.host.place:
+                return None
+            connection.execute(TAKE.sql, (LOCK_SPACE, key >> LOG_SHIFT))  # and releases it: it is a transaction
+            found = connection.execute(_ROOT, (key,)).fetchone()
+            return found is not None and bytes(found[0]) == root
+        except psycopg.Error:
+            return None
+        finally:
+            connection.close()
+
     def end(self) -> None:
         """See ``Store.end``."""
+        self._is_unit = False
         writer = self._writer
         if writer is None:
             return
@@ -256,8 +278,25 @@ class PostgresStore(Store):
                 self._drop_writer()
 
     def translate(self, error: Exception) -> Exception:
-        """See ``Store.translate``."""
+        """See ``Store.translate``; what a unit raises whose connection broke comes from that, except our own errors."""
+        if self._is_unit and not isinstance(error, WorldProtocolError) and self._is_lost(error):
+            return ended_unit(self._where)
         return translated(error, self._where)
+
+    def _is_lost(self, error: BaseException) -> bool:
+        """Return whether the connection for writing is gone; its end is read after the server's last message."""
+        is_ended = isinstance(error, errors.AdminShutdown) or isinstance(error.__cause__, errors.AdminShutdown)
+        return self._writer is not None and (self._writer.broken or is_ended)
+
+    def probe(self, log_id: int, timeout_s: float) -> ServerPlace | None:
+        """See ``Store.probe``."""
+        connection = self._connect()
+        try:
+            return probe_server(connection, log_id, self._where, timeout_s, is_reading=self.read_only)
+        except psycopg.Error as error:
+            raise translated(error, self._where) from error
+        finally:
+            connection.close()
 
     def problems(self, most: int) -> list[str]:
         """See ``Store.problems``; a server's administrator has ``pg_amcheck`` for that."""
@@ -277,7 +316,7 @@ class PostgresStore(Store):
         """See ``Store.close``."""
         self._closed = True
         self._ended.set()
-        self._forget_idle()
+        self._readers.close()
         self._drop_writer()
 
     def hosts(self) -> Sequence[DatabaseHost]:
@@ -305,44 +344,6 @@ class PostgresStore(Store):
         if notice.severity_nonlocalized == "WARNING":
             self._warnings.append(f"{notice.message_primary} [{notice.sqlstate}]")
 
-    # Reading
-
-    def _reader(self) -> tuple[FlushingConnection, bool]:
-        """Return a connection for one query, and whether it was made just now."""
-        with self._mutex:
-            while self._idle:
-                if self._hosts.is_current(connection := self._idle.pop()):
-                    return connection, False
-                connection.close()
-        return self._connect(), True
-
-    def _return(self, connection: FlushingConnection) -> None:
-        with self._mutex:
-            is_open = not (self._closed or connection.closed or connection.broken)
-            if is_open:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def _forget_idle(self) -> None:
-        """Close the connections for reading after one broke; the next one looks for the primary again."""
-        self._hosts.broke()
-        with self._mutex:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def _fetch(self, connection: FlushingConnection, sql: str, parameters: Sequence[Any]) -> list[Row]:
-        """Return the rows; text that is no UTF-8, which only a damaged page holds, comes with escaped bytes."""
-        with connection.cursor(binary=True) as cursor:
-            cursor.execute(sql, parameters)
-            try:
-                return cursor.fetchall()
-            except UnicodeDecodeError:
-                cursor.adapters.register_loader("text", _EscapingLoader)
-                cursor.execute(sql, parameters)
-                return cursor.fetchall()
-
     # Writing
 
     def _open(self, log_id: int, known: int, questions: Sequence[LockedQuery]) -> Opening:
@@ -357,7 +358,7 @@ class PostgresStore(Store):
             self._planned_size, self._must_replan = None, False
         self._has_begun = True  # the driver learns it from the server with the next Sync, which only a commit sends
         self.cursor().execute("BEGIN")
-        self._run(_LOCK, space=LOCK_SPACE, key=log_id)
+        self._run(TAKE_AS_UNIT if self._is_unit else TAKE, space=LOCK_SPACE, key=log_id)
         found = self._run(self.sql.opening, log_id=log_id, **key_range(log_id))
         asked = [self._run(one.statement, **one.values) for one in questions]
         names = self.cursor() if self._writer.host.waits_for_standbys else None
@@ -366,7 +367,7 @@ class PostgresStore(Store):
         newer = None
         if time.monotonic() < self._expect_others_until:
             newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
-        rows = found.fetchall()
+        rows = self._wait_for_lock(found, log_id)
         size, root, last = newest([row[:3] for row in rows])
         if size > known:
             self._expect_others_until = time.monotonic() + _EXPECT_S
@@ -377,7 +378,30 @@ class PostgresStore(Store):
         events = newer.fetchall() if newer is not None else None
         views = [row[4:] for row in rows if row[4] is not None]
         answers = [cursor.fetchall() for cursor in asked]
-        return Opening(size, last, root, views, events, database_ms=rows[0][3], answers=answers)
+        return Opening(size, last, root, views, Clocks(database_ms=rows[0][3]), events, answers)
+
+    def _wait_for_lock(self, found: Cursor, log_id: int) -> list[Row]:
+        """Return the rows of the statement after the lock; meanwhile, end a unit that holds it for too long."""
+        writer = self._writer
+        assert writer is not None
+        writer.answers_until = time.monotonic() + min(_LOOK_S, self._busy_s / 2)
+        writer.on_late = partial(self._end_overdue, log_id)
+        try:
+            return found.fetchall()
+        finally:
+            writer.answers_until = writer.on_late = None
+
+    def _end_overdue(self, log_id: int) -> float:
+        """End a unit that has held the lock for too long; return when to look again, as of ``time.monotonic``."""
+        pause_s = _LOOK_AGAIN_S
+        with suppress(psycopg.Error, WorldProtocolError):
+            with self._readers.taken() as (connection, _):
+                unit = end_overdue(connection, log_id, self._where)
+            if unit is not None and unit.is_ended:
+                self.units_ended += 1
+            elif unit is not None:
+                pause_s = max(_LOOK_AGAIN_S / 2, (MAX_HOLD_MS - unit.held_ms) / 1000)
+        return time.monotonic() + pause_s
 
     def _note_growth(self, size: int) -> None:
         """Have the statements planned again after the log has grown much.

@@ -8,10 +8,17 @@ import psycopg
 from psycopg import errors
 
 from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
-from world.log.store import conflict
+from world.errors import (
+    DamagedLogError,
+    LogBusyError,
+    RefusedError,
+    StorageFullError,
+    UnitEndedError,
+    WorldProtocolError,
+)
+from world.log.store import MAX_HOLD_MS, conflict
 
-__all__ = ["translated", "unknown_commit"]
+__all__ = ["ended_unit", "translated", "unknown_commit"]
 
 _DAMAGE: Final = (
     errors.DataCorrupted,
@@ -29,6 +36,17 @@ def unknown_commit(what: str) -> WorldProtocolError:
         ErrorCode.COMMIT_UNKNOWN,
         f"{what}: it may be stored or not. Repeat the command with the same intent id, or load the log again and look "
         "before you repeat it.",
+    )
+
+
+def ended_unit(where: str) -> UnitEndedError:
+    """Return the error for a unit of work whose connection broke before anything of it was committed."""
+    return UnitEndedError(
+        ErrorCode.LOG_UNAVAILABLE,
+        f"The connection to {where} broke while a unit of work held the log's lock, and nothing of it was recorded: "
+        "another writer ended it after its time, or the server was stopped. Try again.",
+        store=where,
+        limit_ms=MAX_HOLD_MS,
     )
 
 

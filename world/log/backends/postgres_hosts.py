@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection, errors
-from psycopg.pq.abc import PGconn
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
@@ -32,6 +31,9 @@ __all__ = ["FlushingConnection", "PostgresHosts"]
 
 COMPARE_S: Final = 5.0
 """How often a running writer compares the timelines of all hosts, in seconds."""
+
+_NO_ENCODING: Final = "sql_ascii"
+"""Encoding, in lower case, of a database that was made in the locale ``C`` without naming one."""
 
 _READ: Final = 1
 _READ_WRITE: Final = 3
@@ -84,11 +86,13 @@ class FlushingConnection(Connection[Row]):
 
     host: DatabaseHost
     answers_until: float | None = None
-    """Time of ``time.monotonic`` after which ``wait`` gives up with ``TimeoutError``; None waits without end."""
+    """Time of ``time.monotonic`` after which ``wait`` calls ``on_late``; None waits without end."""
+    on_late: Callable[[], float] | None = None
+    """Returns the next such time, and raises nothing; without it, ``wait`` gives up with ``TimeoutError``."""
 
     def wait(self, gen: Generator[Any, Any, _T], *args: Any, **kwargs: Any) -> _T:
         """Wait for a generator of psycopg's, which yields what the socket must be ready for."""
-        return super().wait(_flushing(gen, self.pgconn, self.answers_until), *args, **kwargs)
+        return super().wait(_flushing(gen, self), *args, **kwargs)
 
 
 class PostgresHosts:
@@ -247,12 +251,29 @@ class PostgresHosts:
         try:
             if not self._read_only:
                 _refuse_hidden_hosts(connection)
+            self._check_encoding(connection)
             connection.host = _look(connection, _name(arguments))
         except BaseException:
             connection.close()
             raise
         connection.prepare_threshold = 2
         return connection
+
+    def _check_encoding(self, connection: FlushingConnection) -> None:
+        """Refuse a database that does not know the encoding of its texts, so that each program reads other ones.
+
+        Raises:
+            RefusedError: ``DATABASE_ENCODING``.
+        """
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding is not None and encoding.lower() == _NO_ENCODING:
+            raise RefusedError(
+                ErrorCode.DATABASE_ENCODING,
+                f"The database {self._where} has the encoding {encoding}: its texts are bytes without an encoding. "
+                "Create one with `CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`, and use that.",
+                store=self._where,
+                encoding=encoding,
+            )
 
 
 def _watch(of: weakref.ref[PostgresHosts], closed: threading.Event) -> None:
@@ -353,12 +374,13 @@ def _reason(error: psycopg.Error) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn, until: float | None) -> Generator[Any, Any, _T]:
+def _flushing(gen: Generator[Any, Any, _T], connection: FlushingConnection) -> Generator[Any, Any, _T]:
     """Pass a psycopg generator on, and flush what is not sent yet whenever it only waits to read.
 
     Raises:
         TimeoutError: at the given time there was no answer; psycopg resumes a generator in intervals without one.
     """
+    pgconn, until = connection.pgconn, connection.answers_until
     try:
         wanted = next(gen)
         while True:
@@ -369,7 +391,9 @@ def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn, until: float | None)
             else:
                 ready = yield wanted
             if not ready and until is not None and time.monotonic() > until:
-                raise TimeoutError
+                if connection.on_late is None:
+                    raise TimeoutError
+                until = connection.on_late()
             wanted = gen.send(ready)
     except StopIteration as end:
         result: _T = end.value

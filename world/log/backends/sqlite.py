@@ -23,7 +23,9 @@ from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFul
 from world.log.backends.opened_files import OpenedFiles, check_path, identity
 from world.log.backends.registry import Durability
 from world.log.backends.sqlite_checkpoints import GuardedCheckpoints, has_wal_reset_fault
-from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
+from world.log.backends.sqlite_locks import LockHolder, lock_holder
+from world.log.backends.sqlite_probe import holder_in_the_way, try_disk, try_write
+from world.log.backends.sqlite_reading import BUSY, Readers, ReadOnlyReaders, fetch, patiently
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import (
     Batch,
@@ -32,6 +34,7 @@ from world.log.store import (
     Opening,
     Row,
     Store,
+    clocks_of,
     conflict,
     key_range,
     lost_tables,
@@ -41,7 +44,6 @@ from world.log.store import (
 from world.log.url import MEMORY
 from world.private_files import make_private
 
-_ASK_AGAIN_S: Final = (0.0001, 0.0002, 0.0003, 0.0003, 0.0005)
 _PAUSE_S: Final = 0.0006  # longer than a waiting writer sleeps before it asks again
 _POLITE_S: Final = 0.5  # how long after a commit of others pauses are made
 _UNWRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
@@ -52,7 +54,6 @@ _OPEN_ATTEMPTS: Final = 3  # to open a file that is being replaced
 _NOT_READ: Final = "Nothing was read"
 _NOT_STORED: Final = "Nothing of the commit was stored"
 _NOT_ACKNOWLEDGED: Final = "The commit is in the file that was opened, or in its -wal, and was not acknowledged"
-_SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class SqliteStore(Store):
@@ -61,6 +62,7 @@ class SqliteStore(Store):
     shared = False
     keeps_clocks = True
     tables_sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    indexes_sql = "SELECT name FROM sqlite_schema WHERE type = 'index'"
     head_columns_sql = "SELECT name FROM pragma_table_info('wp_head')"
 
     def __init__(
@@ -148,8 +150,7 @@ class SqliteStore(Store):
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         """See ``Store.query``."""
-        if self._files is not None:
-            self._files.refuse_moved()
+        self._refuse_moved()
         try:
             if self._readers is not None:
                 return self._readers.query(sql, parameters)
@@ -166,8 +167,7 @@ class SqliteStore(Store):
         readers = self._readers
         if not isinstance(readers, Readers):
             return super().newest_head(log_id)
-        if self._files is not None:
-            self._files.refuse_moved()
+        self._refuse_moved()
         try:
             return self._own_newest(log_id) or readers.unchanged(log_id, self._last_head)
         except _UNREADABLE as error:
@@ -223,13 +223,14 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """See ``Store.begin``."""
         self._mutex.acquire()
         try:
             writer = self._own()
-            if self._files is not None:
-                self._files.refuse_moved()
+            self._refuse_moved()
             if time.monotonic() < self._polite_until:
                 time.sleep(_PAUSE_S)
             self._patiently(writer, "BEGIN IMMEDIATE")
@@ -244,9 +245,8 @@ class SqliteStore(Store):
         heads = [rows[0][:3]]
         self._newest = log_id, heads
         size, root, last = newest(heads)
-        clock = None if rows[0][3] is None else rows[0][3:7]
-        views = [row[7:] for row in rows if row[7] is not None]
-        return Opening(size, last, root, views, clock=clock, answers=answers)
+        views = [row[10:] for row in rows if row[10] is not None]
+        return Opening(size, last, root, views, clocks_of(rows[0]), answers=answers)
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
@@ -264,8 +264,8 @@ class SqliteStore(Store):
             writer.execute(self.head_statement.sql, self.head_row(batch))
             if batch.chunks:
                 writer.executemany(sql.insert_chunk.sql, batch.chunks)
-            if batch.clock is not None:
-                writer.execute(sql.keep_clock.sql, batch.clock)
+            for clock in batch.clocks:
+                writer.execute(sql.keep_clock.sql, clock)
         self._check_files(_NOT_STORED)
         writer.execute("COMMIT")
         if batch is not None:
@@ -279,6 +279,10 @@ class SqliteStore(Store):
         """See ``Store.check_place``."""
         self._check_files(_NOT_READ)
 
+    def _refuse_moved(self) -> None:
+        if self._files is not None:
+            self._files.refuse_moved()
+
     def _check_files(self, consequence: str) -> None:
         if self._files is not None:
             self._files.check(consequence)
@@ -291,6 +295,23 @@ class SqliteStore(Store):
     def translate(self, error: Exception) -> Exception:
         """See ``Store.translate``."""
         return translate(error, self._path)
+
+    def probe(self, log_id: int, timeout_s: float) -> None:
+        """See ``Store.probe``; a process that reads only changes no byte, and finds out less."""
+        if self._path == MEMORY:
+            return
+        try:
+            if not self.read_only:
+                self._own()
+                self.check_place()
+                self._refuse_moved()
+                try_write(self._path, log_id, timeout_s)
+            elif holder := holder_in_the_way(self._path, lambda: newest(self.newest_head(log_id))[0], timeout_s):
+                raise _busy(self._path, holder)
+            elif not try_disk(self._path):
+                raise _without_room(self._path, is_full=True)
+        except (*_UNREADABLE, OSError) as error:
+            raise self._why_unreadable(error) from error
 
     def problems(self, most: int) -> list[str]:
         """See ``Store.problems``; SQLite looks through every page of the file."""
@@ -343,18 +364,7 @@ class SqliteStore(Store):
             self._commits_of_others = version
 
     def _patiently(self, connection: sqlite3.Connection, sql: str) -> None:
-        """Execute a statement that needs a lock, asking again until the patience ends."""
-        end = time.monotonic() + self._patience_s
-        attempt = 0
-        while True:
-            try:
-                connection.execute(sql).fetchall()
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in _SQLITE_BUSY or time.monotonic() >= end:
-                    raise
-            time.sleep(_ASK_AGAIN_S[min(attempt, len(_ASK_AGAIN_S) - 1)])
-            attempt += 1
+        patiently(connection, sql, self._patience_s)
 
 
 def file_uri(path: str, mode: str, **options: int) -> str:
@@ -378,8 +388,8 @@ def translate(error: Exception, path: str) -> Exception:
             reason=str(error),
         )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _SQLITE_BUSY:
-        return LogBusyError(ErrorCode.LOG_BUSY, f"Another writer keeps {path} locked; try again.", path=path)
+    if code in BUSY:
+        return _busy(path, lock_holder(path))
     if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _UNWRITTEN:
         return _without_room(path, is_full=code == sqlite3.SQLITE_FULL)
     if code == sqlite3.SQLITE_CORRUPT:
@@ -406,6 +416,15 @@ def translate(error: Exception, path: str) -> Exception:
     return WorldProtocolError(ErrorCode.LOG_FAILED, f"SQLite failed on {path}: {error}.", path=path)
 
 
+def _busy(path: str, holder: LockHolder | None) -> LogBusyError:
+    """Return the error for a lock that was not released in time; it names the process that holds it by now."""
+    if holder is None:
+        return LogBusyError(ErrorCode.LOG_BUSY, f"Another writer keeps {path} locked; try again.", path=path)
+    advice = "let it continue, or end it" if holder.is_stopped else "try again"
+    message = f"Another writer keeps {path} locked: {holder}; {advice}."
+    return LogBusyError(ErrorCode.LOG_BUSY, message, path=path, pid=holder.pid, is_stopped=holder.is_stopped)
+
+
 def _without_room(path: str, *, is_full: bool) -> StorageFullError:
     reason = f"There is no room left for {path}"
     if not is_full:  # what a limit on the size of files looks like, and a disk that fails
@@ -428,6 +447,4 @@ def _no_database(path: str) -> WorldProtocolError:
 
 
 def _closed(read_only: bool) -> str:
-    if read_only:
-        return "The log was opened to be read only; open it for writing."
-    return "The log was closed; open it again."
+    return f"The log was {'opened to be read only; open it for writing' if read_only else 'closed; open it again'}."

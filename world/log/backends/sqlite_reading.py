@@ -27,6 +27,10 @@ from urllib.parse import quote
 from world.error_codes import ErrorCode
 from world.errors import LogBusyError
 
+BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""Codes of a statement that did not get a lock."""
+
+_ASK_AGAIN_S: Final = (0.0001, 0.0002, 0.0003, 0.0003, 0.0005)
 _IDLE: Final = 8  # connections kept for the next reader
 _TIMEOUT_S: Final = 5.0
 _ATTEMPTS: Final = 50
@@ -232,6 +236,25 @@ def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -
         return connection.execute(sql, parameters).fetchall()
     finally:
         connection.text_factory = str
+
+
+def patiently(connection: sqlite3.Connection, sql: str, timeout_s: float) -> None:
+    """Execute a statement that needs a lock, asking again until a time has passed; it is tried once more at the end.
+
+    Raises:
+        sqlite3.Error: as SQLite says.
+    """
+    end = time.monotonic() + timeout_s
+    attempt = 0
+    while True:
+        try:
+            connection.execute(sql).fetchall()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in BUSY or time.monotonic() >= end:
+                raise
+        time.sleep(_ASK_AGAIN_S[min(attempt, len(_ASK_AGAIN_S) - 1)])
+        attempt += 1
 
 
 def _wal_signature(path: str) -> _Signature:

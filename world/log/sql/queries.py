@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from world.log.statements import Statements
     from world.log.url import Backend
 
-__all__ = ["AT_ONCE", "BASE", "HIGH", "LOW", "events_at_query", "events_query", "statements"]
+__all__ = ["AT_ONCE", "BASE", "CHUNKS_AT_ONCE", "HIGH", "LOW", "events_at_query", "events_query", "statements"]
 
 LOW: Final = "low"  # key before the first row wanted
 HIGH: Final = "high"  # key of the last row wanted
 BASE: Final = "base"  # key of position 0 of the log
 AT_ONCE: Final = 64
 """Events that are fetched by their positions in one query."""
+
+CHUNKS_AT_ONCE: Final = 16
+"""Chunks of the tree that are fetched by their indexes in one query; a subtree takes one for each of its levels."""
 
 
 class _PreparedStatements:

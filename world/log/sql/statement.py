@@ -1,6 +1,6 @@
 """SQL as text for a driver, and where it comes from: the statements of this program are compiled beforehand.
 
-The statements are written in SQLAlchemy Core (``world.log.statements``, ``world.read_models.index_statements``). Their
+The statements are written in SQLAlchemy Core (``world.log.statements`` and ``index_statements`` of the index). Their
 texts for SQLite are in ``sqlite_statements.json`` beside this module, so that a process that only reads a log does not
 import SQLAlchemy, which takes longer than everything else such a process does. A statement that is not in the file is
 compiled when it is first used. ``python -m tests.documents`` writes the file; a test compares it with the statements.

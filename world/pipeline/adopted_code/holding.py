@@ -73,13 +73,10 @@ def _has_schema(work: UnitOfWork, adopted: DomainAdopted) -> bool:
 
 def released(work: UnitOfWork) -> Iterator[Submitted]:
     """Yield the held proposals that can be judged now; approved ones are started by ``take_over``."""
-    for at, proposal_id in enumerate(list(work.realm.held)):
-        if at >= DUE_AT_ONCE:
-            work.is_unfinished = True
-            return
+    left = [name for name in work.realm.held if work.realm.proposals[name].status == "submitted"]
+    work.is_unfinished |= len(left) > DUE_AT_ONCE
+    for proposal_id in left[:DUE_AT_ONCE]:
         proposal = work.realm.proposals[proposal_id]
-        if proposal.status != "submitted":
-            continue
         if (_domain_differs(work, proposal) or _policy_differs(work, proposal)) is None:
             yield Submitted(proposal)
 

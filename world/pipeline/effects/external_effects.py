@@ -17,8 +17,9 @@ from world.events.claim_events import ClaimReference, EffectClaimed, EffectExten
 from world.events.execution_events import EffectDropped, EffectInDoubt, EffectRequested
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.effect_requests import GRACE_MS, attempt_of
+from world.pipeline.effects.doubts import look_up_doubts
 from world.pipeline.effects.effect_results import FailedAttempt, record_observed, retried, secrets_of
-from world.pipeline.execution_state import why_effect_over
+from world.pipeline.execution_state import OUTCOME_UNKNOWN, ends_at_limit, why_effect_over
 from world.pipeline.steps import EffectAnswered, Step
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.effect_claim import DeclaredTriple, EffectClaim
@@ -353,21 +354,31 @@ def lapse_claims(work: UnitOfWork) -> Iterator[Step]:
             return
         proposal, name = overdue
         asked, claim = proposal.requested[name], proposal.claims[name]
-        over = why_effect_over(work.realm, proposal, asked.requirement)
         where: dict[str, Any] = {"at": work.at, "proposal_id": proposal.proposal_id, "requirement_id": name}
-        if asked.idempotent or over is not None:
+        ended = _why_ended(work, proposal, asked)
+        if asked.idempotent or ended is not None:
             work.emit(proposal.proposal_id, EffectLapsed(**where, claim_id=claim.claim_id, token=claim.token))
-            if over is not None:
-                message = (
-                    f"{over[1]} Its worker did not report; whether {asked.requirement.type} did anything is unknown."
-                )
-                yield _called_off(proposal, asked, (over[0], message), work.at)
+            if ended is not None:
+                yield _called_off(proposal, asked, ended, work.at)
             continue
         reason = (
             f"The worker {claim.worker} claimed the effect {asked.requirement.type} and did not report its result in "
             "time; it may have happened, and it is not declared idempotent, so it is not offered again."
         )
         work.emit(proposal.proposal_id, EffectInDoubt(**where, reason=reason))
+        look_up_doubts(work)
+
+
+def _why_ended(work: UnitOfWork, proposal: Proposal, asked: EffectRequested) -> tuple[str, str] | None:
+    """Return the error's code and message of an effect whose claim lapsed and that ends; None where it does not."""
+    over = why_effect_over(work.realm, proposal, asked.requirement)
+    if over is not None:
+        return over[
+            0
+        ], f"{over[1]} Its worker did not report; whether {asked.requirement.type} did anything is unknown."
+    if ends_at_limit(asked) and not asked.idempotent:
+        return OUTCOME_UNKNOWN, "Its time was over, and no result of this call was reported: it failed, or was made."
+    return None
 
 
 def withdraw_offers(work: UnitOfWork, proposal_ids: Iterable[str]) -> Iterator[Step]:

@@ -1,5 +1,7 @@
 """What an operator's confirmation of the clock does: it lifts the bound on recorded time, and brings lease time back.
 
+Greater times that were recorded before count no more, when a later clock is compared with what is recorded.
+
 Lease time never goes back by itself. After a commit whose clock was ahead it would stand still until the clocks get
 there, so a confirmation sets it to the time confirmed (``world.klis.ledger``), and counts anew what was to end by the
 wrong time: the deadlines of votes and of effects under way. What has ended stays ended.
@@ -23,7 +25,8 @@ def confirm_clock(work: UnitOfWork, by: str, reason: str) -> ClockConfirmed | No
         reason: why, for the record.
 
     Returns:
-        The event; None where neither the clock is ahead, nor what was recorded ahead of it by more than the limit.
+        The event; None where the clock is neither ahead nor behind, and nothing was recorded ahead of it, by more than
+        the limit.
 
     Raises:
         RefusedError: ``REASON_MISSING``.
@@ -31,8 +34,9 @@ def confirm_clock(work: UnitOfWork, by: str, reason: str) -> ClockConfirmed | No
     ledger = work.realm.klis
     latest = work.at + ledger.in_force.max_clock_ahead_ms
     is_back = ledger.clock > latest or any(any(later_times(one, latest)) for one in work.realm.proposals.values())
-    if not is_back and not work.clock.is_ahead(work.at):
+    if not is_back and not work.clock.is_ahead(work.at) and not work.clock.is_behind(work.at):
         return None
+    work.clock.confirm()
     if ledger.clock > work.at:
         work.desk().advance(ledger.clock)
     event = work.desk().confirm_clock(work.at, by=by, reason=reason)

@@ -131,6 +131,7 @@ class LiveState:
         fetched = list(self._log.read(view.position, size))
         with self._owning():
             self._apply(self._taken(), fetched)
+        assert self._reaches(size), "the state has events that were not committed"
 
     @contextmanager
     def _owning(self) -> Iterator[None]:

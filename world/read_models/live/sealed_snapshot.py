@@ -21,7 +21,7 @@ from world.log import EventLog, LoggedEvent
 from world.log.log import READ_BATCH
 from world.model.canonical_json import canonical_text, read_json
 from world.model.immutable_json import FrozenDict, freeze
-from world.read_models.decoding import decoded, known
+from world.read_models.decoding import decoded, known, registry_events
 from world.state.branches import Branch
 from world.state.offers import order_offers
 from world.state.proposal import Proposal, fold_proposal
@@ -100,7 +100,7 @@ def snapshot_hash(text: str) -> str:
 def archived_event(log: EventLog) -> LogArchived | None:
     """Return the event that permits the removal of contents, the last one; None where the log was never cut."""
     found = None
-    for logged in log.read(topics=[LogArchived.TOPIC]):
+    for logged in registry_events(log, LogArchived):
         event = decoded(logged)
         if isinstance(event, LogArchived):
             found = event

@@ -18,17 +18,29 @@ from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, LoggedEvent
 from world.model.canonical_json import read_json
 from world.read_models.decoding import decoded, known
-from world.read_models.index_sql.queries import execution_order
+from world.read_models.index_sql.queries import RECENT_ROWS, execution_order
 from world.read_models.live.sealed_snapshot import open_snapshot, realm_at
 from world.state.branches import Branch
 from world.state.offers import order_offers
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import RealmState, apply_event
 
-__all__ = ["IndexReader", "event_at", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
+__all__ = [
+    "RECENT",
+    "IndexReader",
+    "check_recent",
+    "event_at",
+    "fold_realm",
+    "index_damaged",
+    "load_realm",
+    "stored_proposal",
+]
 
 TRIES: Final = 4
 """Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
+
+RECENT: Final = 1_000
+"""Newest events whose rows of the index are counted before it is used."""
 
 STREAM_BATCH: Final = 2_000
 """Events of a stream that are fetched at once."""
@@ -126,8 +138,8 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
         if refused.code != ErrorCode.EVENT_ARCHIVED:
             raise
         return fold_realm(log)  # the copy of the ledger of a cut log is lost; its sealed snapshot has one
-    switches = _load_registry(log, index, realm)
-    _check_extent(index, switches)
+    check_recent(log, index)
+    _load_registry(log, index, realm)
     active = realm.active
     for name, head, tip in index.rows("branches"):
         if not all(type(one) is str for one in (name, head, tip)):
@@ -146,8 +158,8 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
     return realm
 
 
-def _load_registry(log: EventLog, index: IndexReader, realm: RealmState) -> int:
-    """Load the registry from its events and the branch switches through the index; return the number of switches.
+def _load_registry(log: EventLog, index: IndexReader, realm: RealmState) -> None:
+    """Load the registry from its events and the branch switches through the index.
 
     So an index without rows cannot make a founded log look like one that is not.
     """
@@ -164,21 +176,23 @@ def _load_registry(log: EventLog, index: IndexReader, realm: RealmState) -> int:
             if one.topic != BranchSwitched.TOPIC:
                 raise index_damaged()
             apply_event(realm, known(one), one.position)
-    return len(landmarks)
 
 
-def _check_extent(index: IndexReader, switches: int) -> None:
+def check_recent(log: EventLog, index: IndexReader) -> None:
     """Refuse an index that lacks rows which decisions are made by: a missing row would mean that nothing happened.
 
-    Worlds and branches are counted. Of the proposals and the runs, those with the smallest and the largest id are
-    looked up, which finds an empty table; ``verify`` compares all of them.
+    The rows of the newest ``RECENT`` events are counted. Of all proposals and runs, those with the smallest and the
+    largest id are looked up, which finds an empty table. So the cost does not grow with the log; ``verify`` compares
+    all rows.
+
+    Raises:
+        DamagedLogError: ``INDEX_DAMAGED`` where there are too few or too many rows.
     """
-    [(lineage, worlds, branches)] = index.rows("extent")
-    if (lineage or 0) != worlds + branches + switches:
-        raise index_damaged(
-            f"it has {worlds} worlds, {branches} branches and {switches} branch switches, and the log {lineage or 0} "
-            "events of these"
-        )
+    since = max(0, log.head().size - RECENT)
+    [counts] = index.rows("recent", {"since": since, **log.keys(since)})
+    for kind, indexed, recorded in zip(RECENT_ROWS, counts[::2], counts[1::2], strict=True):
+        if indexed != recorded:
+            raise index_damaged(f"it has {indexed} {kind} after event {since}, and the log {recorded}")
     for stream, topic in index.rows("ends"):
         if topic == ProposalSubmitted.TOPIC and not index.rows("place", {"of_proposal": stream}):
             raise index_damaged(f"it does not list proposal {stream}")

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from worldprotocol.agents import intents
 from worldprotocol.agents.command_terms import CommandTerms
+from worldprotocol.agents.files.uses import carries_context
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
@@ -24,6 +25,7 @@ from worldprotocol.agents.hooks.forms import (
     Other,
     SessionEnds,
     input_of,
+    is_partial,
     names_of,
     text_of,
 )
@@ -51,7 +53,8 @@ class ClaudeCode:
         if name in ("PostToolUse", "PostToolUseFailure", "PermissionDenied"):
             call_id = text_of(event, "tool_use_id")
             if name == "PostToolUse":
-                return CallEnds(session, call_id, "made", event.get("tool_response"))
+                response = event.get("tool_response")
+                return CallEnds(session, call_id, "made", response, is_partial=_shows_a_part(response))
             detail = event.get("error") or event.get("reason") or event.get("tool_response")
             return CallEnds(session, call_id, "failed" if name == "PostToolUseFailure" else "not made", detail)
         return SessionEnds(session) if name == "SessionEnd" else Other()
@@ -60,9 +63,11 @@ class ClaudeCode:
         tool, call_id, cwd = text_of(event, "tool_name"), text_of(event, "tool_use_id"), text_of(event, "cwd")
         given = input_of(event)
         if tool in EDITS:
-            intent = intents.edit(project, tool, text_of(given, EDITS[tool]), cwd)
+            is_whole = not carries_context(given)  # NotebookEdit replaces a cell of which it names nothing
+            intent = intents.edit(project, tool, text_of(given, EDITS[tool]), cwd, is_whole=is_whole)
         elif tool in READS:
-            intent = intents.read(project, tool, text_of(given, READS[tool]), cwd)
+            is_whole = not is_partial(given, "offset", "limit", "pages")
+            intent = intents.read(project, tool, text_of(given, READS[tool]), cwd, is_whole=is_whole)
         elif tool in SEARCHES:
             patterns = names_of(given, "pattern" if tool == "Glob" else "glob", "include")
             intent = intents.search(project, tool, text_of(given, "path", ""), cwd, patterns)
@@ -101,6 +106,13 @@ class Codex(ClaudeCode):
         if begun.rewrites is not None:
             return super().allow(begun, reason)
         return {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}
+
+
+def _shows_a_part(response: Any) -> bool:
+    """Return whether the answer of ``Read`` has fewer lines than its file."""
+    file = response.get("file") if isinstance(response, Mapping) else None
+    shown, lines = (file.get(name) if isinstance(file, Mapping) else None for name in ("numLines", "totalLines"))
+    return isinstance(shown, int) and isinstance(lines, int) and shown < lines
 
 
 def _decision(decision: str, reason: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from worldprotocol.agents import intents
 from worldprotocol.agents.command_terms import CommandTerms
+from worldprotocol.agents.files.uses import carries_context
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
@@ -21,6 +22,7 @@ from worldprotocol.agents.hooks.forms import (
     SessionEnds,
     content_id,
     input_of,
+    is_partial,
     names_of,
     text_of,
 )
@@ -32,6 +34,7 @@ __all__ = ["CursorAgent"]
 EDITS: Final = frozenset({"Write", "Edit", "StrReplace", "EditNotebook"})
 DELETES: Final = "Delete"
 READS: Final = frozenset({"Read", "ReadLints"})
+PARTS: Final = ("offset", "limit", "start_line", "end_line", "start_line_one_indexed", "end_line_one_indexed_inclusive")
 SEARCHES: Final = frozenset({"Grep", "Glob", "LS", "SemanticSearch"})
 SHELL: Final = "Shell"
 ENDS: Final = {"postToolUse": "made", "postToolUseFailure": "failed"}
@@ -55,8 +58,10 @@ class CursorAgent:
             return CallEnds(session, call_id, "made", event.get("tool_output"))
         if name == "postToolUseFailure":
             return CallEnds(session, call_id, "failed", event.get("error_message"))
-        intent = _intent(event, tool, given, project)
-        return CallBegins(session, call_id, tool, intent, has_own_id=call_id == own)
+        intent = _intent(event, tool, given, project, CommandTerms(leases_reads=terms.leases_reads))
+        stated = event.get("cursor_version")
+        version = stated if isinstance(stated, str) else None
+        return CallBegins(session, call_id, tool, intent, has_own_id=call_id == own, version=version)
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that permits a call."""
@@ -77,15 +82,19 @@ def _cwd(event: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     return text_of(event, "cwd")
 
 
-def _intent(event: Mapping[str, Any], tool: str, given: Mapping[str, Any], project: Project) -> Intent:
+def _intent(
+    event: Mapping[str, Any], tool: str, given: Mapping[str, Any], project: Project, terms: CommandTerms
+) -> Intent:
     cwd = _cwd(event, given)
     named = given.get("file_path") or given.get("path") or given.get("target_file") or given.get("target_notebook")
     if tool in EDITS:
-        return intents.edit(project, tool, text_of({"file_path": named}, "file_path"), cwd)
+        path = text_of({"file_path": named}, "file_path")
+        return intents.edit(project, tool, path, cwd, is_whole=not carries_context(given))
     if tool == DELETES:
         return intents.delete(project, tool, text_of({"file_path": named}, "file_path"), cwd)
     if tool in READS:
-        return intents.read(project, tool, text_of({"file_path": named}, "file_path"), cwd)
+        path, is_whole = text_of({"file_path": named}, "file_path"), not is_partial(given, *PARTS)
+        return intents.read(project, tool, path, cwd, is_whole=is_whole)
     if tool in SEARCHES:
         patterns = names_of(given, *(("glob_pattern", "pattern") if tool == "Glob" else ("glob", "include")))
         folder = text_of({"path": named or given.get("target_directory") or ""}, "path", "")
@@ -93,7 +102,7 @@ def _intent(event: Mapping[str, Any], tool: str, given: Mapping[str, Any], proje
     if tool == "WebFetch":
         return intents.fetch(tool, text_of(given, "url"))
     if tool == SHELL:
-        return intents.command(project, tool, text_of(given, "command"), cwd, terms=CommandTerms())
+        return intents.command(project, tool, text_of(given, "command"), cwd, terms=terms)
     if tool.startswith("MCP:"):
         server, _, called = tool.removeprefix("MCP:").strip().rpartition("/")
         return intents.mcp_call(server or "unnamed", called, dict(given))

@@ -30,6 +30,7 @@ __all__ = [
     "SessionEnds",
     "content_id",
     "input_of",
+    "is_partial",
     "key_of",
     "names_of",
     "rewritten",
@@ -64,6 +65,7 @@ class CallBegins:
         excludes_equal: see ``ToolCall.excludes_equal``.
         wait_s: longest wait for an answer, in seconds; None is what the realm's configuration says.
         is_for_program: whether the answer also has members for programs: proposal, code, and what it waits for.
+        version: version of the agent, where its events state it.
     """
 
     session: str
@@ -78,6 +80,7 @@ class CallBegins:
     excludes_equal: bool = False
     wait_s: float | None = None
     is_for_program: bool = False
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class CallEnds:
         detail: the tool's answer, or the error.
         worker: the process that makes it; None is the agent.
         digest: hash and size of the answer, where the sender states them in place of the answer.
+        is_partial: whether the answer says that a file was read in part.
     """
 
     session: str
@@ -114,6 +118,7 @@ class CallEnds:
     detail: Any = None
     worker: str | None = None
     digest: Mapping[str, Any] | None = None
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,16 @@ def names_of(given: Mapping[str, Any], *members: str) -> list[str]:
     found = [given.get(name) for name in members]
     listed = [one for value in found for one in (value if isinstance(value, list) else [value])]
     return [one for one in listed if isinstance(one, str) and one]
+
+
+def is_partial(given: Mapping[str, Any], *members: str) -> bool:
+    """Return whether the input of a tool that reads a file names a part of it.
+
+    Args:
+        given: the input of the tool.
+        members: names of the members that do.
+    """
+    return any(given.get(name) is not None for name in members)
 
 
 def key_of(client: str, session: str, call_id: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from worldprotocol.agents import intents
 from worldprotocol.agents.command_terms import CommandTerms
+from worldprotocol.agents.files.uses import carries_context
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
@@ -20,6 +21,7 @@ from worldprotocol.agents.hooks.forms import (
     SessionEnds,
     content_id,
     input_of,
+    is_partial,
     names_of,
     text_of,
 )
@@ -32,6 +34,10 @@ EDITS: Final = frozenset({"write_file", "replace", "edit"})
 READS: Final = frozenset({"read_file"})
 SEARCHES: Final = {"list_directory": "path", "glob": "path", "search_file_content": "path", "grep_search": "path"}
 SHELL: Final = "run_shell_command"
+_CUT: Final = "file content has been truncated"
+MAX_REMARK: Final = 500
+"""Characters of an answer in which ``read_file`` says that it was cut."""
+
 _URL: Final = re.compile(r"https?://[^\s<>\"']+")
 
 
@@ -50,7 +56,8 @@ class Gemini:
         if name == "AfterTool":
             response = event.get("tool_response")
             error = response.get("error") if isinstance(response, Mapping) else None
-            return CallEnds(session, call_id, "failed" if error else "made", error or response)
+            outcome: Literal["failed", "made"] = "failed" if error else "made"
+            return CallEnds(session, call_id, outcome, error or response, is_partial=_shows_a_part(response))
         intent = _intent(event, tool, given, project, terms=terms)
         shell = given if tool == SHELL else None
         return CallBegins(session, call_id, tool, intent, has_own_id=False, shell=shell)
@@ -72,10 +79,11 @@ def _intent(
 ) -> Intent:
     cwd = text_of(event, "cwd")
     if tool in EDITS:
-        return intents.edit(project, tool, text_of(given, "file_path"), cwd)
+        return intents.edit(project, tool, text_of(given, "file_path"), cwd, is_whole=not carries_context(given))
     if tool in READS:
         named = given.get("file_path") or given.get("absolute_path")
-        return intents.read(project, tool, text_of({"file_path": named}, "file_path"), cwd)
+        is_whole = not is_partial(given, "offset", "limit", "start_line", "end_line")
+        return intents.read(project, tool, text_of({"file_path": named}, "file_path"), cwd, is_whole=is_whole)
     if tool in SEARCHES:
         named = given.get("dir_path") or given.get(SEARCHES[tool]) or ""
         patterns = names_of(given, "pattern" if tool == "glob" else "glob", "include", "include_pattern")
@@ -92,6 +100,12 @@ def _intent(
     if isinstance(context, Mapping):
         return intents.mcp_call(text_of(context, "server_name"), text_of(context, "tool_name", tool), dict(given))
     return intents.named_tool(tool, dict(given))
+
+
+def _shows_a_part(response: Any) -> bool:
+    """Return whether the answer of ``read_file`` says that it was cut."""
+    told = response.get("llmContent") if isinstance(response, Mapping) else None
+    return isinstance(told, str) and _CUT in told[:MAX_REMARK]
 
 
 def _read_many(project: Project, tool: str, given: Mapping[str, Any], cwd: str) -> Intent:

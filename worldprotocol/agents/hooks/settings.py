@@ -1,21 +1,25 @@
 """Settings of coding agents that name hooks: entries of this engine are added to a document, found in it and removed.
 
 Entries of others stay as they are. An entry is this engine's if its URL ends with ``/hooks/CLIENT`` below
-``/v1/realms/``, or if its command runs ``worldctl hooks call``, in a shell of its own or not. This holds for the
-entries of every release. Those of the first releases do not say how they were installed, so the server cannot rewrite
-their commands; they are replaced when the hooks are installed again.
+``/v1/realms/``, or if its command runs ``hook_client.py`` or ``worldctl hooks call``, in a shell of its own or not.
+This holds for the entries of every release. Earlier ones do not say how they were installed, so that the server cannot
+rewrite their commands, or start the whole program; they are replaced when the hooks are installed again.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-__all__ = ["FORMS", "HookPlace", "SettingsForm", "installed", "is_earlier", "with_hooks", "without_hooks"]
+from worldprotocol.agents import hook_client
+
+__all__ = ["FORMS", "HookPlace", "SettingsForm", "absent", "installed", "is_earlier", "with_hooks", "without_hooks"]
 
 TIMEOUT_S: Final = 600
 """Time that an agent waits for an answer, in seconds; longer than ``wait_s`` of the section ``[agents]``."""
@@ -28,8 +32,11 @@ _BLOCK: Final = '{ [ $? -eq 2 ] || echo "The hook failed, so this is blocked." >
 
 _OWN_URL: Final = re.compile(r"/v1/realms/[^/]+/hooks/[a-z-]+\Z")
 _OWN_COMMAND: Final = re.compile(r"(?:^|[\s/'\"])worldctl['\"]*\s+hooks\s+call\s")
+_OWN_CLIENT: Final = re.compile(r"worldprotocol/agents/hook_client\.py['\"]*\s")
 _SAYS_SERVER: Final = "Wp-Hook-Server"
 """Header by which an HTTP hook says how it was installed; a command says it itself."""
+
+_PROGRAM: Final = ("worldctl",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +48,14 @@ class HookPlace:
         realm: name of the realm there.
         token_file: file with the agent's token; None is the environment variable ``WORLDCTL_TOKEN``.
         program: the words that start ``worldctl``.
+        interpreter: the Python that runs hooks.
     """
 
     server: str
     realm: str
     token_file: str | None = None
-    program: tuple[str, ...] = ("worldctl",)
+    program: tuple[str, ...] = _PROGRAM
+    interpreter: str = sys.executable
 
     def url(self, client: str) -> str:
         """Return the URL of the hooks of a client."""
@@ -77,8 +86,10 @@ class HookPlace:
         Before a call it blocks however it fails: with exit code 2 and a reason on stderr, without which Codex permits
         the call. It is a command of ``sh``, as agents use the shell of the user.
         """
-        words = [*self.program, "hooks", "call", client, "--server", self.server, "--realm", self.realm]
-        text = shlex.join([*words, *(() if self.token_file is None else ("--token-file", self.token_file))])
+        words = [self.interpreter, "-I", "-S", hook_client.FILE, client, "--server", self.server, "--realm", self.realm]
+        file = () if self.token_file is None else ("--token-file", self.token_file)
+        program = () if self.program == _PROGRAM else ("--program", shlex.join(self.program))
+        text = shlex.join([*words, *file, *program])
         return shlex.join(["sh", "-c", f"{text} || {_BLOCK}"]) if is_before else text
 
 
@@ -92,7 +103,7 @@ class SettingsForm:
         after: the other events that are sent.
         unit: how many of its units of time are a second.
         is_flat: whether an event lists hooks directly, without matchers (Cursor).
-        takes_http: whether hooks may be HTTP requests of the agent itself.
+        takes_http: whether hooks may also be HTTP requests of the agent itself.
     """
 
     path: str
@@ -115,18 +126,19 @@ FORMS: Final[Mapping[str, SettingsForm]] = {
 """The settings of each agent, by its name."""
 
 
-def with_hooks(client: str, settings: Mapping[str, Any], place: HookPlace) -> dict[str, Any]:
+def with_hooks(client: str, settings: Mapping[str, Any], place: HookPlace, *, is_http: bool = False) -> dict[str, Any]:
     """Return settings with the hooks of this engine, in place of those that it had before.
 
     Args:
         client: one of ``FORMS``.
         settings: the settings as they are.
         place: where the hooks ask.
+        is_http: whether the agent sends requests of its own, if it can, and no program is run.
     """
     form, made = FORMS[client], without_hooks(client, settings)
     hooks = dict(made.get("hooks") or {})
     for event in (form.before, *form.after):
-        entry = _entry(client, form, place, is_before=event == form.before)
+        entry = _entry(client, form, place, is_http=is_http, is_before=event == form.before)
         listed = hooks.get(event)
         hooks[event] = [*(listed if isinstance(listed, list) else []), entry]
     made["hooks"] = hooks
@@ -163,15 +175,33 @@ def installed(client: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def is_earlier(client: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether settings have a hook of this engine that does not say how it was installed."""
+    """Return whether settings have a hook that an earlier release wrote, in another form than ``with_hooks`` does."""
+    return any(
+        _SAYS_SERVER not in (one.get("headers") or {}) if "url" in one else not _OWN_CLIENT.search(one["command"])
+        for one in _own_hooks(client, settings)
+    )
+
+
+def absent(client: str, settings: Mapping[str, Any]) -> str | None:
+    """Return the first program that hooks of this engine run and that does not exist, such as one that was moved."""
+    for one in _own_hooks(client, settings):
+        words = shlex.split(one["command"]) if "command" in one else []
+        words = shlex.split(words[2]) if words[:2] == ["sh", "-c"] else words
+        for word in words[:4]:
+            if word.startswith("/") and not Path(word).exists():
+                return word
+    return None
+
+
+def _own_hooks(client: str, settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     form, hooks = FORMS[client], settings.get("hooks")
-    entries = hooks.get(form.before) if isinstance(hooks, Mapping) else None
     listed = [
         hook
+        for entries in (hooks.values() if isinstance(hooks, Mapping) else ())
         for entry in (entries if isinstance(entries, list) else ())
         for hook in ((entry.get("hooks") or []) if isinstance(entry, Mapping) and not form.is_flat else [entry])
     ]
-    return any(_is_own(one) and "url" in one and _SAYS_SERVER not in (one.get("headers") or {}) for one in listed)
+    return [one for one in listed if _is_own(one)]
 
 
 def _without(form: SettingsForm, entries: list[Any]) -> list[Any]:
@@ -192,13 +222,14 @@ def _is_own(hook: Any) -> bool:
         return False
     url, command = hook.get("url"), hook.get("command")
     is_url = isinstance(url, str) and _OWN_URL.search(url) is not None
-    return is_url or (isinstance(command, str) and _OWN_COMMAND.search(command) is not None)
+    is_command = isinstance(command, str) and any(one.search(command) for one in (_OWN_COMMAND, _OWN_CLIENT))
+    return is_url or is_command
 
 
-def _entry(client: str, form: SettingsForm, place: HookPlace, *, is_before: bool) -> dict[str, Any]:
+def _entry(client: str, form: SettingsForm, place: HookPlace, *, is_http: bool, is_before: bool) -> dict[str, Any]:
     timeout = (TIMEOUT_S if is_before else REPORT_TIMEOUT_S) * form.unit
     hook: dict[str, Any]
-    if form.takes_http and not place.server.startswith("unix:") and place.token_file is None:
+    if is_http:
         hook = {
             "type": "http",
             "url": place.url(client),

@@ -127,7 +127,7 @@ def _gemini_settings(settings: Mapping[str, Any]) -> Iterator[str]:
         yield "tools.enableHooks = false"
     named = config.get("disabled")
     for one in named if isinstance(named, list) else ():
-        if isinstance(one, str) and ("hooks call" in one or one == "*"):
+        if isinstance(one, str) and ("hooks call" in one or "hook_client.py" in one or one == "*"):
             yield f"hooksConfig.disabled with {one!r:.80}"
 
 

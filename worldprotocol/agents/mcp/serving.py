@@ -31,7 +31,7 @@ from worldprotocol.agents.mcp.own_tools import OWN_TOOLS, call_own, own_tools
 from worldprotocol.agents.mcp.realm_access import RealmPort
 from worldprotocol.agents.mcp.resources import list_resources, list_templates, read_resource
 from worldprotocol.agents.mcp.session import TASKS, Context, McpRequest, Settings
-from worldprotocol.agents.stdio_transport import stdio_transport
+from worldprotocol.agents.mcp.stdio_transport import stdio_transport
 
 __all__ = ["serve_streams", "server_of"]
 

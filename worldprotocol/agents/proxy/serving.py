@@ -13,13 +13,13 @@ from uuid import uuid4
 import anyio
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
+from worldprotocol.agents.mcp.stdio_transport import stdio_transport
 from worldprotocol.agents.proxy.governed_call import CallPlace, CallSettings
 from worldprotocol.agents.proxy.pins import Pins
 from worldprotocol.agents.proxy.realm_client import RealmClient
 from worldprotocol.agents.proxy.relay import Relay
 from worldprotocol.agents.proxy.upstream import PeerStreams, UpstreamError, connected
 from worldprotocol.agents.proxy.upstream_session import UpstreamSession
-from worldprotocol.agents.stdio_transport import stdio_transport
 
 __all__ = ["UpstreamWords", "described", "pins_of", "propose", "serve"]
 

@@ -33,6 +33,7 @@ def no_command(work: UnitOfWork) -> None:
 def _verdict(replaying: Replaying, event: VerdictGiven) -> None:
     replaying.leases.note(event)
     if (event.channel or {}).get("kind") == "engine" or event.manifest is None:
+        replaying.resume(event.request_id, event)
         if event.at > replaying.clock.now:
             replaying.advance_to(event)
             replaying.run(no_command)

@@ -121,7 +121,7 @@ class Thinking:
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
         """Return the terms of an effect; one that workers perform is answered with its recorded result too."""
-        return replace(self.host.terms(effect_type, params), external=False)
+        return replace(self.host.terms(effect_type, params), external=False, looks_up=False)
 
     def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
         """Return nothing: recorded effects are requested again unchanged."""
@@ -130,6 +130,9 @@ class Thinking:
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed:
         """Refuse: effects are not performed."""
         raise RefusedError(ErrorCode.NOT_MADE, f"The effect {requirement.type} is not performed in a counterfactual.")
+
+    def look_up(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> None:
+        """Find nothing out: recorded results are taken as recorded."""
 
 
 class Putting(WorldProtocol):

@@ -39,11 +39,12 @@ from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.model.decision import Ruling
 from world.pipeline.execution_state import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
+from world.pipeline.history_sums import PastAt
 from world.pipeline.judge import case_of
 from world.pipeline.leasing.existence import absent_in
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
-from world.pipeline.unit_of_work import PastAt, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot, realm_at
 from world.state.ports import Case, Enforcement
 from world.state.proposal import Proposal

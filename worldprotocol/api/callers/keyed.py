@@ -10,6 +10,7 @@ from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.caller_events import Attended
 from world.events.proposal_events import ProjectionRecorded
 from world.model.intent import IntentInstance
 from world.model.snapshot import Snapshot
@@ -67,19 +68,24 @@ def open_twin(realm: Realm, intent: IntentInstance) -> Proposal | None:
     return None
 
 
-def submit_keyed(realm: Realm, intent: IntentInstance, **options: Unpack[SubmitOptions]) -> Proposal:
+def submit_keyed(
+    realm: Realm, intent: IntentInstance, *, attended: Attended | None = None, **options: Unpack[SubmitOptions]
+) -> Proposal:
     """Submit an intent; where its intentId was submitted before with the same content, return that proposal.
 
     Args:
         realm: the realm.
         intent: the intent, whose ``intent_id`` is the key.
+        attended: how the call of a tool is attended; None for every other intent.
         **options: as for ``Realm.submit``.
 
     Raises:
         RefusedError: ``IDEMPOTENCY_CONFLICT`` where the key was used for another intent; the codes of ``Realm.submit``.
     """
     try:
-        return realm.submit(intent, **options)
+        if attended is None:
+            return realm.submit(intent, **options)
+        return realm._acting.submit(structs.replace(submission(intent, **options), attended=attended))
     except RefusedError as refused:
         if refused.code != "INTENT_ALREADY_SUBMITTED":
             raise

@@ -17,6 +17,7 @@ from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 from worldprotocol.api.executing.workspaces import take_up_workspace
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.readiness import WriteProbe
 
 if TYPE_CHECKING:
     from worldprotocol.api.bootstrap import Components, EventLog
@@ -54,7 +55,8 @@ class EffectSource(Protocol):
         """Claim an effect; None where none is offered. It may wait for one unless ``once``.
 
         Raises:
-            LogBusyError: it is not known now; the worker asks again.
+            WorldProtocolError: ``LOG_BUSY``, ``LOG_UNAVAILABLE`` and others; it is not known now, and the worker asks
+                again (``worldprotocol.api.waiting.outages``).
         """
         ...
 
@@ -68,6 +70,14 @@ class EffectSource(Protocol):
 
     def complete(self, claim: EffectClaim, performed: Performed) -> bool:
         """Report a result; see ``Realm.complete_effect``. Return whether the effect is offered again after it."""
+        ...
+
+    def check_writable(self) -> None:
+        """Check that claims and results can be recorded, before the first claim.
+
+        Raises:
+            WorldProtocolError: what a claim would be refused with.
+        """
         ...
 
     def now_ms(self) -> int:
@@ -115,12 +125,14 @@ class RealmSource:
         """Use the writer of the realm."""
         self._realm = realm
         self._acting = realm._acting
+        self._probe = WriteProbe(self._acting.write_obstacle)
         self._worker = ""
         self._workspaces: list[str] = []
         self._watched: EventLog | None = None
         self._watch: Callable[[EventLog], object] = lambda log: None
         self._settled = 0.0
         self._looked = -1
+        self._looked_up: set[tuple[str, str, int]] = set()
 
     @property
     def _parts(self) -> Components:
@@ -132,12 +144,13 @@ class RealmSource:
         return self._parts.executor.effects
 
     def begin(self, worker: str) -> list[str]:
-        """Take up the workspace of the process, and return its id.
+        """Take up the workspace of the process, and return its id; look effects in doubt up from now on.
 
         Raises:
             RefusedError: ``OTHER_WORKSPACE``, ``WORKSPACE_COPIED`` where it is not the realm's.
         """
         self._worker = worker
+        self._parts.executor.looks_up = True  # although it may perform nothing but what is claimed
         take_up_workspace(self._acting, self._parts, by=worker, executes=True)
         environment = self._parts.executor.environment
         self._workspaces = [] if environment is None or environment.workspace_id is None else [environment.workspace_id]
@@ -167,6 +180,11 @@ class RealmSource:
     def complete(self, claim: EffectClaim, performed: Performed) -> bool:
         """Report a result; see ``Realm.complete_effect``. Return whether the effect is offered again after it."""
         return _is_retried(self._realm.complete_effect(claim, performed), claim)
+
+    def check_writable(self) -> None:
+        """Check that the realm would accept a write; see ``EffectSource.check_writable``."""
+        if (obstacle := self._probe.obstacle()) is not None:
+            raise obstacle
 
     def now_ms(self) -> int:
         """Return the time of the log, ms since 1970."""
@@ -208,8 +226,9 @@ class RealmSource:
             return
         self._settled = now
         with suppress(LogBusyError):
+            doubts = self._acting.archive.peek(self._doubts)
             self._acting.settle()
-            self._looked = self._acting.archive.peek(lambda realm: realm.position)
+            self._looked, self._looked_up = self._acting.archive.peek(lambda realm: realm.position), doubts
 
     def _is_due(self, realm: RealmView) -> bool:
         due = realm.next_due()
@@ -217,7 +236,18 @@ class RealmSource:
             return True
         if realm.position == self._looked:
             return False  # what is left then is not for this process
-        return any(self._is_left(realm, one) for one in realm.proposals.values())
+        left = any(self._is_left(realm, one) for one in realm.proposals.values())
+        return left or not self._doubts(realm) <= self._looked_up
+
+    def _doubts(self, realm: RealmView) -> set[tuple[str, str, int]]:
+        """Return the effects in doubt that the handlers of this process can look up."""
+        terms = self._parts.executor.terms
+        return {
+            (proposal.proposal_id, name, asked.at)
+            for proposal in realm.proposals.values()
+            for name, asked in proposal.in_doubt.items()
+            if terms(asked.requirement.type, asked.requirement.params).looks_up
+        }
 
     def _is_left(self, realm: RealmView, proposal: Proposal) -> bool:
         """Return whether a proposal waits for a process with a handler or a workspace."""
@@ -256,20 +286,24 @@ def _is_closed(realm: RealmView) -> bool:
 @contextmanager
 def _watched(log: EventLog, wake: Callable[[], None]) -> Iterator[None]:
     """Call ``wake`` whenever a log grows, in a thread."""
-    follower = log.follow(log.head().size, poll_ms=POLL_MS)
-    watching = threading.Thread(target=_watch, args=(follower, wake), name="worldprotocol-worker-log", daemon=True)
+    follower, ended = log.follow(log.head().size, poll_ms=POLL_MS), threading.Event()
+    arguments = (follower, ended, wake)
+    watching = threading.Thread(target=_watch, args=arguments, name="worldprotocol-worker-log", daemon=True)
     watching.start()
     try:
         yield
     finally:
+        ended.set()
         follower.stop()
         watching.join()  # it reads the log, which the caller may close then
 
 
-def _watch(follower: Iterable[object], wake: Callable[[], None]) -> None:
-    """Wake a worker whenever the log grows."""
-    try:
-        for _ in follower:
+def _watch(follower: Iterable[object], ended: threading.Event, wake: Callable[[], None]) -> None:
+    """Wake a worker whenever the log grows, and when it cannot be read: the next command says why."""
+    while not ended.is_set():
+        try:
+            for _ in follower:
+                wake()
+        except WorldProtocolError:
             wake()
-    except WorldProtocolError:  # the log was closed or cannot be read: the next command says why
-        wake()
+            ended.wait(SETTLE_S)

@@ -1,8 +1,10 @@
 """Effects of a realm on another machine: a worker claims them over HTTP and reports their results (docs/server.md).
 
-A request that fails on the way is sent again: a claim with the same ``Idempotency-Key``, so that one whose answer was
-lost is returned and does not lapse; a completion as it is, because a claim has one result. The handlers have the
-parameters of their effects; they cannot read the state of the realm, and have no workspace.
+A request without an answer, or whose status is 429 or at least 500, is sent again, by a worker that is not stopped
+without end: a claim with the same ``Idempotency-Key``, so that one whose answer was lost is returned and does not
+lapse; a completion as it is, because a claim has one result. So a worker may be started before its server. Any other
+refusal ends it. The handlers have the parameters of their effects; they cannot read the state of the realm, and have no
+workspace.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from host.worker import WorkerThreads
 from world.clock import SystemClock, SystemIds
 from world.engine.effect_claims import attempt_of_claim
 from world.error_codes import ErrorCode
-from world.errors import LogBusyError, RefusedError
+from world.errors import LogBusyError, RefusedError, WorldProtocolError
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
 from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from world.state.ports import EffectAttempt, ExecutionOrder, Performed
 from worldprotocol.api.executing.effect_source import WhyOver
-from worldprotocol.api.remote.connection import PASSING, ServerConnection
+from worldprotocol.api.remote.connection import ServerConnection, may_pass
 from worldprotocol.api.telemetry.context import tracer_provider
 
 __all__ = ["RemoteEffects"]
@@ -67,7 +69,6 @@ class RemoteEffects:
         self._performer = EffectPerformer(effects, WorkerThreads(), None, SystemClock(), secrets or Secrets(), _no_view)
         self._ahead_ms = 0.0
         self._key = _new_key()
-        self._was_answered = False
         self._traces: dict[str, Mapping[str, Any]] = {}
 
     def __enter__(self) -> RemoteEffects:
@@ -91,19 +92,20 @@ class RemoteEffects:
         """Claim an effect, waiting on the server for one; see ``EffectSource.claim``.
 
         Raises:
-            LogBusyError: the request failed on the way; its repetition has the same key.
-            RefusedError: ``LOG_UNAVAILABLE`` where the first request fails, or one of a worker that works ``once``; the
-                refusals of the server, such as ``RIGHT_MISSING``.
+            LogBusyError: the server is away; the repetition of the request has the same key.
+            RefusedError: ``LOG_UNAVAILABLE`` in its place for a worker that works ``once``, or whose server has a
+                certificate that is not trusted; the refusals of the server, such as ``RIGHT_MISSING``;
+                ``INVALID_ADDRESS`` for an answer that is not of a server of realms.
         """
         body = {"worker": worker, "types": list(types), "workspaces": list(workspaces)}
         wait = 0 if once else WAIT_S
         try:
             found = self._post("claim", body, wait_s=wait, key=self._key)
         except LogBusyError as failed:
-            if once or not self._was_answered:
+            if once:
                 raise RefusedError(ErrorCode.LOG_UNAVAILABLE, failed.message) from None
             raise
-        self._key, self._was_answered = _new_key(), True
+        self._key = _new_key()
         claim = self._claim_of(found)
         if claim is not None and found.get("trace") is not None:
             self._traces[claim.proposal_id] = found["trace"]
@@ -150,6 +152,9 @@ class RemoteEffects:
         self._post("complete", {"claim": claim.to_wire(), "report": EffectReport.of(performed).to_wire()})
         return False
 
+    def check_writable(self) -> None:
+        """Do nothing: the first claim says it."""
+
     def now_ms(self) -> int:
         """Return the time of the server, as its last claim stated it, ms since 1970."""
         return int(time.monotonic() * 1000 + self._ahead_ms)
@@ -178,15 +183,15 @@ class RemoteEffects:
         """Return the answer of the server.
 
         Raises:
-            LogBusyError: there was none, or the server asks to try again.
-            RefusedError: the problem that the server states.
+            LogBusyError: there was none, or its status is 429 or at least 500.
+            WorldProtocolError: the problem that the server states.
         """
         try:
             return self._connection.post(f"/effects:{verb}", body, key=key, wait_s=wait_s)
-        except RefusedError as refused:
-            if refused.code not in PASSING:
+        except WorldProtocolError as error:
+            if not may_pass(error):
                 raise
-            raise LogBusyError(ErrorCode.LOG_BUSY, refused.message) from None
+            raise LogBusyError(ErrorCode.LOG_BUSY, error.message) from None
 
 
 def _new_key() -> str:

@@ -32,17 +32,12 @@ from worldprotocol.api.executing.claim_keeper import ClaimKeeper
 from worldprotocol.api.executing.effect_source import EffectSource, RealmSource
 from worldprotocol.api.executing.external_effects import check_names
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.outages import Outage, ends_by_itself
 
 __all__ = ["Worker", "WorkerReport", "WorkerSummary", "perform_offered"]
 
 MAX_CONCURRENCY: Final = 256
 """Effects that one worker performs at the same time, at most."""
-
-BUSY_S: Final = 0.5
-"""Seconds after which a claim or a result is tried again where the log was busy."""
-
-PASSES: Final = frozenset({ErrorCode.LOG_BUSY, ErrorCode.LOG_UNAVAILABLE})
-"""Errors of a log that may be written later."""
 
 STOPPED: Final = ("NOT_WANTED", "The worker was stopped.")
 
@@ -154,6 +149,7 @@ class Worker:
         self._wake = threading.Event()
         self._draining = threading.Event()
         self._giving_up = threading.Event()
+        self._outage = Outage(self._draining, f"The claim of worker {self.name}")
         self._under_way: dict[str, EffectClaim] = {}
         self._lock = threading.Lock()
         self._unreported: Exception | None = None
@@ -191,16 +187,20 @@ class Worker:
     def run(self, *, once: bool = False) -> WorkerSummary:
         """Claim and perform effects until the worker is stopped.
 
+        While the log is busy, its storage full, or its server away, the worker retries, with growing pauses.
+
         Args:
             once: return when nothing that this worker performs is offered any more; what is offered again after a
-                failure is waited for.
+                failure is waited for, and so is a log that is busy, but no server that is away.
 
         Returns:
             What was done.
 
         Raises:
             RefusedError: ``LOG_CLOSED``, ``LOG_MOVED`` and the like, after what is under way has ended and its
-                results were reported, as far as its claims hold.
+                results were reported, as far as its claims hold. Of a server: ``SIGN_IN_REQUIRED``,
+                ``TOKEN_NOT_VALID``, ``RIGHT_MISSING``, ``UNKNOWN_REALM``, and ``INVALID_ADDRESS`` for an answer that
+                is not of a server of realms.
             KeyboardInterrupt: in the main thread, after what is under way was given up.
             Exception: what ``on_report`` raised first, after what is under way has ended.
         """
@@ -220,25 +220,39 @@ class Worker:
         return self.summary
 
     def _work(self, pool: ThreadPoolExecutor, *, once: bool) -> None:
+        is_checked = False
         while not self._draining.is_set():
-            self._wake.clear()
-            self._source.settle(at_once=once)
-            if len(self.under_way) < self._concurrency and self._start(pool, once=once):
+            try:
+                if not is_checked:
+                    self._source.check_writable()
+                    is_checked = True
+                is_done = self._turn(pool, once=once)
+            except WorldProtocolError as error:
+                if not ends_by_itself(error) or (once and not isinstance(error, LogBusyError)):
+                    raise
+                self._outage.wait(error)
                 continue
-            now = self._source.now_ms()
-            if once and not self.under_way and not self._start(pool, once=once) and self._next_retry(now) is None:
+            self._outage.over()
+            if is_done:
                 return
-            self._wake.wait(self._source.pause_s(self._next_retry(now), now))
+
+    def _turn(self, pool: ThreadPoolExecutor, *, once: bool) -> bool:
+        """Claim an effect, or wait for one; return whether a worker that works ``once`` is done."""
+        self._wake.clear()
+        self._source.settle(at_once=once)
+        if len(self.under_way) < self._concurrency and self._start(pool, once=once):
+            return False
+        now = self._source.now_ms()
+        if once and not self.under_way and not self._start(pool, once=once) and self._next_retry(now) is None:
+            return True
+        self._wake.wait(self._source.pause_s(self._next_retry(now), now))
+        return False
 
     def _start(self, pool: ThreadPoolExecutor, *, once: bool) -> bool:
         """Claim an effect and have a thread perform it; return False where none is offered, or the worker stops."""
         if self._draining.is_set():  # seen here also where a report raised since the turn began
             return False
-        try:
-            claim = self._source.claim(self._types, worker=self.name, workspaces=self._workspaces, once=once)
-        except LogBusyError:
-            self._draining.wait(BUSY_S)
-            return True  # whether one is offered is not known
+        claim = self._source.claim(self._types, worker=self.name, workspaces=self._workspaces, once=once)
         if claim is None:
             return False
         with self._lock:
@@ -286,16 +300,19 @@ class Worker:
 
     def _report(self, keeper: ClaimKeeper, performed: Performed) -> tuple[Kind, str | None, str | None]:
         """Report a result, again where the log cannot be written now: the same completion is recorded once."""
+        outage = Outage(self._giving_up, f"The report on {keeper.claim.requirement.type} of {keeper.claim.proposal_id}")
         while True:
             try:
                 is_retried = self._source.complete(keeper.claim, performed)
             except WorldProtocolError as error:
                 if error.code == ErrorCode.CLAIM_LOST:
                     return "lost", str(error.details.get("why", error.code)), error.message
-                if error.code not in PASSES or keeper.why_lost() is not None:
+                if not ends_by_itself(error) or keeper.why_lost() is not None:
                     raise
-                time.sleep(BUSY_S)
+                if outage.wait(error):
+                    return "given_up", *STOPPED
                 continue
+            outage.over()
             error_value = performed.result.error
             if error_value is None:
                 return "completed", None, None

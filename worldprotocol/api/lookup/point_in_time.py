@@ -27,7 +27,7 @@ __all__ = ["Point", "PointInTime", "end_of_commit", "moment", "point_of", "world
 MIN_MS_DIGITS: Final = 12
 """Digits that a time in ms since 1970 has at least, so that it is not taken for a position beyond the log: 1973."""
 
-BATCH: Final = 2_000
+BATCH: Final = 256
 """Events of the lease ledger fetched at once."""
 
 _WITH_A_PAST: Final = ("world", "proposal", "intent", "decision")

@@ -32,15 +32,16 @@ from world.errors import (
     WorldProtocolError,
 )
 from worldprotocol.api.remote.addresses import ServerAddress, read_server_address
+from worldprotocol.api.waiting.backoff import Backoff
 from worldprotocol.api.waiting.steps import drive, drive_async
 
 __all__ = [
     "HISTORY",
-    "PASSING",
     "RealmRequest",
     "RemoteSteps",
     "ServerConnection",
     "error_of",
+    "may_pass",
     "problem_of",
     "resource",
 ]
@@ -55,13 +56,13 @@ SILENCE_S: Final = 60.0
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
-AGAIN: Final = (429, 502, 503, 504)
+_TOO_MANY: Final = 429
+_SERVER_ERRORS: Final = 500
+AGAIN: Final = (_TOO_MANY, 502, 503, 504)
 """Statuses with which a server, or a proxy before it, asks to send a request again."""
 
-PASSING: Final = frozenset(
-    {"LOG_UNAVAILABLE", "LOG_BUSY", "TOO_MANY_REQUESTS", "SERVER_STOPPING", "REALM_MOVED", "REQUEST_TIMED_OUT"}
-)
-"""Codes of refusals after which the same request may succeed."""
+_UNTRUSTED: Final = "certificate"
+"""In ``reason`` of the error of a request without an answer: the certificate of the server is not trusted."""
 
 _TYPES: Final[Mapping[str, type[RefusedError]]] = {
     "LOG_BUSY": LogBusyError,
@@ -260,7 +261,7 @@ class ServerConnection:
     def _attempts(self, request: RealmRequest) -> RemoteSteps[httpx.Response]:
         """Yield a request for each attempt, to which the outcome is sent, and pauses; the result is its answer."""
         end: float | None = None
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             if self._is_closed:
                 raise self._closed()
@@ -271,14 +272,13 @@ class ServerConnection:
                     return outcome
             if self._is_closed:
                 raise self._closed()
-            may_pass = not isinstance(outcome, httpx.Response) or outcome.status_code in AGAIN
-            least = _retry_after(outcome)
+            is_final = isinstance(outcome, httpx.Response) and outcome.status_code not in AGAIN
+            pause = max(_retry_after(outcome), backoff.pause_s())
             if end is None:  # a wait on the server is no part of the time for repetitions
                 end = time.monotonic() + (self._patience_s if self._was_answered else 0.0)
-            if not may_pass or time.monotonic() + max(least, pause) > end or _is_untrusted(outcome):
+            if is_final or time.monotonic() + pause > end or _is_untrusted(outcome):
                 raise self._error(request, outcome)
-            yield max(least, pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            yield pause
 
     def _error(self, request: RealmRequest, outcome: _Outcome | None) -> WorldProtocolError:
         """Return the error of a request that got no successful answer."""
@@ -287,7 +287,9 @@ class ServerConnection:
         why = str(outcome) or type(outcome).__name__
         key = "" if request.key is None else f" What was asked may be in the log; its key is {request.key}."
         return RefusedError(
-            ErrorCode.LOG_UNAVAILABLE, f"The server {self.address.text} does not answer: {why.rstrip('.')}.{key}"
+            ErrorCode.LOG_UNAVAILABLE,
+            f"The server {self.address.text} does not answer: {why.rstrip('.')}.{key}",
+            **({"reason": _UNTRUSTED} if _is_untrusted(outcome) else {}),
         )
 
     def _closed(self) -> RefusedError:
@@ -363,13 +365,32 @@ def problem_of(answer: httpx.Response, server: str) -> WorldProtocolError:
         if answer.status_code in AGAIN:
             return RefusedError(ErrorCode.LOG_UNAVAILABLE, f"The server {server} answered {answer.status_code}.")
         return _no_server(answer, server)
+    if code not in ErrorCode.__members__.values():  # of a later release
+        details["status"] = answer.status_code
     return error_of(code, detail, details)
+
+
+def may_pass(error: WorldProtocolError) -> bool:
+    """Return whether a request that failed may succeed later as it is.
+
+    It may where there was no answer, and where the status of the answer is 429 or at least 500; not where the
+    certificate of the server is not trusted.
+
+    Args:
+        error: of ``ServerConnection.send``.
+    """
+    if error.code == ErrorCode.LOG_UNAVAILABLE and error.details.get("reason") == _UNTRUSTED:
+        return False
+    is_own = error.code in ErrorCode.__members__.values()
+    status = error.details.get("status") or (ErrorCode(error.code).http_status if is_own else 0)
+    return isinstance(status, int) and (status == _TOO_MANY or status >= _SERVER_ERRORS)
 
 
 def _no_server(answer: httpx.Response, server: str) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_ADDRESS,
         f"{server} answered {answer.status_code} and is no server of realms; check its address.",
+        status=answer.status_code,
     )
 
 

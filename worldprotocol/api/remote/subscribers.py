@@ -17,7 +17,7 @@ import orjson
 from world.engine.event_bus import Handler, Reaction, Subscribers
 from world.errors import WorldProtocolError
 from world.log import TreeHead
-from worldprotocol.api.remote.connection import PASSING, ServerConnection
+from worldprotocol.api.remote.connection import ServerConnection, may_pass
 from worldprotocol.api.remote.event_forms import read_logged
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class RemoteSubscribers:
                 if stop.is_set() or self._connection.is_closed:
                     return
                 _LOGGER.warning("The events of %s cannot be followed: %s", self._connection.address.text, error)
-                if error.code not in PASSING:
+                if not may_pass(error):
                     return
             except (httpx.HTTPError, httpx.StreamError, RuntimeError, ValueError) as error:
                 _LOGGER.debug("The event stream was cut and is begun again: %r", error)

@@ -129,7 +129,8 @@ class Tracing:
     def wrote(self, timing: WriteTiming) -> None:
         """Make a span ``commit`` of a write that appended events, or failed."""
         error = timing.error
-        if not timing.events and (error is None or not isinstance(error, WorldProtocolError)):
+        is_quiet = error is None or not isinstance(error, WorldProtocolError)
+        if not (timing.events or timing.units_ended) and is_quiet:
             return
         span = self._tracer.start_span(
             "commit",
@@ -140,6 +141,7 @@ class Tracing:
                 "world_protocol.commit.position": timing.position,
                 "world_protocol.commit.lock_wait": timing.lock_wait_s,
                 "world_protocol.commit.duration": timing.commit_s,
+                "world_protocol.commit.units_ended": timing.units_ended,
             },
         )
         if isinstance(error, WorldProtocolError):
@@ -305,6 +307,10 @@ class _TracedExecutor:
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed:
         """Make one effect."""
         return self._tracing.performed(self._executor.perform, order, requirement, call)
+
+    def look_up(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed | None:
+        """Find out what became of an effect in doubt; it has no span."""
+        return self._executor.look_up(order, requirement, call)
 
 
 def _kind_of(order: ExecutionOrder) -> str:

@@ -241,6 +241,18 @@ def execution_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--execute/--no-execute", default=None, help=text, callback=note, expose_value=False)(function)
 
 
+def patience_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that runs until it is stopped the time for which it waits for its log at the start."""
+    option = click.option(
+        "--patience",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        metavar="SECONDS",
+        help="Wait so long for a database that is starting, or a log that is locked or without room; 60.",
+    )
+    return option(function)
+
+
 def with_desk(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Hand a function the desk as its first argument."""
 

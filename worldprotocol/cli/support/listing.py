@@ -39,7 +39,8 @@ def held_remark(desk: CommandContext, realm: RealmView) -> None:
     """Print which proposals are held and why, on stderr; nothing where none is."""
     from world.state.proposal import held_words
 
-    events = [event for name in realm.held if (event := realm.proposals[name].held) is not None]
+    found = (realm.proposals[name].held for name in realm.held)
+    events = [event for event in found if event is not None and event.cause != "caller"]
     if not events:
         return
     lines = [f"  {event.proposal_id} held: {held_words(event)}" for event in events[:HELD_SHOWN]]

@@ -167,6 +167,5 @@ def _events_behind(world: Realm, kind: str, name: str) -> Iterator[LoggedEvent]:
         own = world.log.stream(name)
         yield from own
         yield from world.log.stream(f"run:{name}")
-        for event in world.log.read(own[0].position, topics=["verdict.given"]):
-            if b'"requestId":"%b"' % name.encode() in event.state:
-                yield event
+        for (position,) in world.archive.rows("verdicts_of_request", {"of_request": name}):
+            yield world.archive.event_at(position)

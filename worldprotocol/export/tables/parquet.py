@@ -8,7 +8,7 @@ Requires pyarrow (extra ``sql``). Source: Apache Parquet 2.6, as pyarrow writes 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from itertools import chain
@@ -27,7 +27,7 @@ from world.read_models.decoding import log_id_of
 from world.read_models.live.sealed_snapshot import kept_events, open_snapshot
 from worldprotocol.export.jsonl_lines import Progress, damaged_head
 from worldprotocol.export.tables.columns import TABLES, Column, ColumnKind
-from worldprotocol.export.tables.rows import TableRows
+from worldprotocol.export.tables.rows import Row, TableRows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -54,6 +54,7 @@ def export_tables(
     *,
     after: int = 0,
     upto: int | None = None,
+    tables: Collection[str] = tuple(TABLES),
     force: bool = False,
     progress: Progress | None = None,
 ) -> TreeHead:
@@ -64,11 +65,12 @@ def export_tables(
         folder: the folder; it is created.
         after: position of an event; only the rows that events after it complete are written.
         upto: position of the last event; None is the end of the log, as it is at the start.
+        tables: those that get rows; the files of the others are empty, and only what rows are made of is read.
         force: replace the files of an earlier export.
         progress: called with the number of events that were read, and their total.
 
     Returns:
-        The tree head of the events in the tables, computed from their leaf hashes.
+        The tree head of the events in the tables, computed from their leaf hashes where the table of events has rows.
 
     Raises:
         RefusedError: ``INVALID_TARGET`` for files that are there, and for a folder that cannot be written;
@@ -86,7 +88,8 @@ def export_tables(
     parts = {table: target.with_name(target.name + ".part") for table, target in targets.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        head = _write(log, parts, (after, log.head().size if upto is None else upto), progress)
+        rows = TableRows(tables)
+        head = _write(log, parts, (after, log.head().size if upto is None else upto), rows, progress)
         for table, part in parts.items():
             part.replace(targets[table])
     except OSError as error:
@@ -116,8 +119,10 @@ def check_packages() -> None:
             raise missing_extra("Tables of the log", package, "sql")
 
 
-def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], progress: Progress | None) -> TreeHead:
-    rows, last = TableRows(), log.head()
+def _write(
+    log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], rows: TableRows, progress: Progress | None
+) -> TreeHead:
+    last, is_whole = log.head(), rows.topics is None
     after, size = span
     snapshot = open_snapshot(log)
     start = snapshot.upto if snapshot is not None and snapshot.upto <= after else 0
@@ -129,23 +134,22 @@ def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], prog
             "the contents back with `worldctl cut ARCHIVE... --undo`.",
             position=size,
         )
-    frontier = log.frontier(start)
+    frontier = log.frontier(start if is_whole else 0)
     if snapshot is not None and start:
         for logged in kept_events(log, snapshot):
             deque(rows.of_event(logged), maxlen=0)
     with ExitStack() as stack:
         writers = {table: stack.enter_context(_writer(part, table)) for table, part in parts.items()}
-        for batch in log.read_rows(start, size):
-            roots = {one.size: one.root_hex for one in log.heads(batch[0][0] - 1, batch[-1][0])}
-            for table, row in chain.from_iterable(rows.of_event(LoggedEvent(*one)) for one in batch):
-                if table == "events":
-                    row = {**row, "tree_head": roots.get(row["log_position"])}
+        for batch in log.read_rows(start, size, topics=rows.topics):
+            made = chain.from_iterable(rows.of_event(LoggedEvent(*one)) for one in batch)
+            for table, row in _with_heads(log, batch, made) if is_whole else made:
                 if row.get("log_position", size) > after and row.get("ended_position", size) > after:
                     writers[table].add(row)
-            frontier = frontier.extended(one[6] for one in batch)
+            if is_whole:
+                frontier = frontier.extended(one[6] for one in batch)
             if progress is not None:
                 progress(batch[-1][0], size)
-        head = TreeHead(size, frontier.root())
+        head = TreeHead(size, frontier.root()) if is_whole else log.root_at(size)
         if size == last.size and head.root != last.root:
             raise damaged_head(last)
         for table, row in rows.of_open():
@@ -153,6 +157,13 @@ def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], prog
         for table, writer in writers.items():
             writer.describe(_metadata(log, after, head, table))
     return head
+
+
+def _with_heads(log: EventLog, batch: Sequence[tuple[Any, ...]], rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows of a batch of events, those of events with the tree head that was stored after each."""
+    roots = {one.size: one.root_hex for one in log.heads(batch[0][0] - 1, batch[-1][0])}
+    for table, row in rows:
+        yield table, {**row, "tree_head": roots.get(row["log_position"])} if table == "events" else row
 
 
 def _metadata(log: EventLog, after: int, head: TreeHead, table: str) -> str:

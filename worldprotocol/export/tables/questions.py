@@ -20,7 +20,7 @@ from worldprotocol.export.tables.parquet import check_packages, file_of
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["SqlAnswer", "ask"]
+__all__ = ["SqlAnswer", "ask", "tables_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,30 @@ class SqlAnswer:
 
     columns: tuple[str, ...]
     rows: Iterator[tuple[Any, ...]]
+
+
+def tables_of(query: str) -> list[str]:
+    """Return the tables that a query reads.
+
+    Args:
+        query: SQL of DuckDB.
+
+    Raises:
+        RefusedError: ``INVALID_SQL`` for a query that is not one statement of SQL; ``NOT_LOADED`` without the packages.
+    """
+    check_packages()
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        try:
+            named = {name.lower() for name in connection.get_table_names(query)}
+        except duckdb.Error as error:
+            raise _refused(error) from None
+    return [table for table in TABLES if table in named]
+
+
+def _refused(error: Exception) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_SQL, f"DuckDB refuses the query: {error}")
 
 
 @contextmanager
@@ -60,7 +84,7 @@ def ask(folder: Path, query: str) -> Iterator[SqlAnswer]:
             reader = relation.to_arrow_reader()
             yield SqlAnswer(tuple(reader.schema.names), _rows(reader))
         except duckdb.Error as error:
-            raise RefusedError(ErrorCode.INVALID_SQL, f"DuckDB refuses the query: {error}") from None
+            raise _refused(error) from None
 
 
 def _open_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:

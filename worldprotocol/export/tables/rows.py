@@ -6,7 +6,7 @@ the log ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from world.events.base import Event
@@ -18,6 +18,7 @@ from world.model.decision import HumanAnswer
 from world.model.record import to_wire
 from world.read_models.decoding import decoded
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
+from worldprotocol.export.tables.columns import TABLES
 
 __all__ = ["Row", "TableRows"]
 
@@ -29,32 +30,51 @@ VOTES: Final = frozenset({"approve", "reject", "narrow"})
 
 
 class TableRows:
-    """The rows of one log; an instance reads it once, from its first event."""
+    """The rows of one log; an instance reads it once, from its first event.
 
-    def __init__(self) -> None:
+    Args:
+        tables: the tables that get rows.
+    """
+
+    def __init__(self, tables: Collection[str] = tuple(TABLES)) -> None:
         """Begin before the first event."""
+        self._tables = tables
         self._open: dict[str, tuple[Proposal, int]] = {}
+
+    @property
+    def topics(self) -> list[str] | None:
+        """Topics of the events that complete rows; None is all."""
+        if "events" in self._tables:
+            return None
+        kinds: set[type[Event]] = {WorldSealed} if "worlds" in self._tables else set()
+        if "proposals" in self._tables or "decisions" in self._tables:
+            kinds |= PROPOSAL_EVENTS
+        return sorted(kind.TOPIC for kind in kinds)
 
     def of_event(self, logged: LoggedEvent) -> Iterator[Row]:
         """Return the rows that an event completes.
 
         Args:
-            logged: the event after the previous one.
+            logged: the event after the previous one, of those with one of ``topics``.
 
         Raises:
             DamagedLogError: ``EVENT_CHANGED``, ``BAD_EVENT`` or ``ILLEGAL_TRANSITION`` for an event that is not as it
                 was recorded, or that cannot follow the events before it.
         """
         event = decoded(logged)
-        yield "events", _event_row(logged, event)
-        if isinstance(event, WorldSealed):
+        tables = self._tables
+        if "events" in tables:
+            yield "events", _event_row(logged, event)
+        if isinstance(event, WorldSealed) and "worlds" in tables:
             yield "worlds", _world_row(logged, event)
-        if type(event) in PROPOSAL_EVENTS:
-            yield from self._of_proposal(logged, event)
+        if type(event) in PROPOSAL_EVENTS and ("proposals" in tables or "decisions" in tables):
+            for table, row in self._of_proposal(logged, event):
+                if table in tables:
+                    yield table, row
 
     def of_open(self) -> Iterator[Row]:
         """Return the rows of the proposals that are open after the last event."""
-        for proposal, position in self._open.values():
+        for proposal, position in self._open.values() if "proposals" in self._tables else ():
             yield "proposals", _proposal_row(proposal, position)
 
     def _of_proposal(self, logged: LoggedEvent, event: Event) -> Iterator[Row]:

@@ -7,7 +7,7 @@ request finds it and returns the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
@@ -20,7 +20,7 @@ from world.events.lease_events import KeyRegistered, KeyRevoked, RequestWithdraw
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.realm_events import ActorBound, ActorRegistered
 from world.model.immutable_json import freeze
-from world.read_models.decoding import decoded
+from world.read_models.request_events import events_of_request
 from worldprotocol.api.callers.access import NewToken, RealmAccess
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.callers.recorded_keys import RequestKeys, says_acquire
@@ -29,9 +29,8 @@ from worldprotocol.api.realm import Realm
 
 if TYPE_CHECKING:
     from world.events.verification import Right, Verification
-    from worldprotocol.api.bootstrap import EventLog
 
-__all__ = ["CallerAccess", "CallerAdministration", "RequestCommands", "events_of_request"]
+__all__ = ["CallerAccess", "CallerAdministration", "RequestCommands"]
 
 R = TypeVar("R")
 
@@ -235,7 +234,7 @@ class _KeyedLeases(LeaseCommands):
         """Return the verdict that ended the wait of a request, else the first one."""
         if not first.queued or first.request_id is None:
             return first
-        for event in events_of_request(self._commands.realm.log, first.request_id):
+        for _, event in events_of_request(self._commands.realm.archive, first.request_id):
             if isinstance(event, RequestWithdrawn):
                 return structs.replace(first, queued=False)
             if not event.queued:
@@ -256,15 +255,6 @@ class _KeyedLeases(LeaseCommands):
             lambda realm: realm.leases.desk.revoke_key(name, by=by, reason=reason),
             _one(KeyRevoked, key_id=name, reason=reason),
         )
-
-
-def events_of_request(log: EventLog, request_id: str, after: int = 0) -> Iterator[VerdictGiven | RequestWithdrawn]:
-    """Yield the verdicts on a request for leases after a position, and its withdrawal."""
-    needle = request_id.encode()
-    for logged in log.read(after, topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC], skip_archived=True):
-        event = decoded(logged) if needle in logged.state else None
-        if isinstance(event, VerdictGiven | RequestWithdrawn) and event.request_id == request_id:
-            yield event
 
 
 class _RequestIds:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator
-from typing import Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -12,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from world.error_codes import ErrorCode
 from worldprotocol.server.problems import problem
 
-__all__ = ["PING", "EventStream", "Frames", "in_chunks"]
+__all__ = ["PING", "EventStream", "Frame", "Frames", "in_chunks"]
 
 PING: Final = b": ping\r\n\r\n"
 """Comment that keeps an idle connection open."""
@@ -21,8 +22,20 @@ CHUNK_BYTES: Final = 65_536
 """Size from which frames are sent without waiting for more; what a reader takes no part of is not made."""
 
 
+class Frame(NamedTuple):
+    """An event as it is sent.
+
+    Args:
+        data: the bytes.
+        is_hidden: whether its content is hidden in this view.
+    """
+
+    data: bytes
+    is_hidden: bool = False
+
+
 class Frames:
-    """Frames of events, each made once for all readers; the ones made first are forgotten first.
+    """Frames of events, each made once for all readers with one view; the ones made first are forgotten first.
 
     Args:
         most: frames that are kept.
@@ -30,17 +43,40 @@ class Frames:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: dict[Hashable, bytes] = {}
+        self._kept: dict[Hashable, Frame] = {}
+        self._making: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self.made = 0
 
-    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """Return the frame with a key; ``make`` returns it where it is not kept."""
-        found = self._kept.get(key)
+    def get(self, view: Hashable, positions: Sequence[int]) -> list[Frame] | None:
+        """Return the frames of events in a view, or None where not all of them are kept."""
+        found = [self._kept.get((view, position)) for position in positions]
+        return None if None in found else cast("list[Frame]", found)
+
+    def keep(self, view: Hashable, positions: Sequence[int], frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Keep the frames that were made of events in a view, and return them."""
+        self._kept |= {(view, position): frame for position, frame in zip(positions, frames, strict=True)}
+        self.made += len(frames)
+        while len(self._kept) > self._most:
+            del self._kept[next(iter(self._kept))]
+        return frames
+
+    async def shared(
+        self, view: Hashable, positions: Sequence[int], make: Callable[[], Awaitable[Sequence[Frame]]]
+    ) -> Sequence[Frame]:
+        """Return the frames of events in a view; of the readers that lack one at a time, one makes them for all.
+
+        Args:
+            view: what the frames depend on besides the event.
+            positions: of the events.
+            make: makes the frames of all of them.
+        """
+        found: Sequence[Frame] | None = self.get(view, positions)
         if found is None:
-            found = self._kept[key] = make()
-            self.made += 1
-            if len(self._kept) > self._most:
-                del self._kept[next(iter(self._kept))]
+            lock = self._making.setdefault(view, asyncio.Lock())
+            async with lock:
+                found = self.get(view, positions)
+                if found is None:
+                    found = self.keep(view, positions, await make())
         return found
 
 

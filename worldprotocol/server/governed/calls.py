@@ -6,6 +6,8 @@ A call waits for its answer by the steps of ``worldprotocol.agents.tool_calls``,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -29,7 +31,10 @@ WORKER: Final = "calls"
 """Name of the worker in the claims of such calls."""
 
 SLICE_S: Final = 5.0
-"""Longest time between two looks at whether the caller is still there, in seconds."""
+"""Longest time between two looks at the proposal of a call that waits, in seconds."""
+
+RETURNS_S: Final = 2.0
+"""Time that a caller whose connection ended has to return with the key of its call, in seconds."""
 
 Wait = Annotated[float, Query(ge=0, le=3_600, description="Seconds to wait for people and resources.")]
 
@@ -105,6 +110,8 @@ def _form(found: Answer) -> dict[str, Any]:
 async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolCall, wait_s: float) -> Answer | None:
     """Propose a call, and wait until it may be made, must not, or the time is over.
 
+    An attended call whose sender is gone is ended, unless the sender returns with its key.
+
     Args:
         call: the authorised request.
         request: the request, whose sender may go.
@@ -113,7 +120,7 @@ async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolC
         wait_s: longest wait, in seconds.
 
     Returns:
-        The answer; None where the sender is gone, and nothing was claimed.
+        The answer; None where the sender is gone.
 
     Raises:
         TooManyRequestsError: too many requests wait.
@@ -122,15 +129,17 @@ async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolC
     loop = asyncio.get_running_loop()
     end = loop.time() + wait_s
     with call.waits:
-        while True:
-            name = await _answered(call, request, calls, tool_call, end)
-            if name is None:
-                return None
-            answer = await call.run(partial(calls.look, tool_call, name))
-            if answer is not None and not (isinstance(answer, StillWaiting) and loop.time() < end):
-                return answer
-            if call.hosted.log_watch.is_closed:
-                return answer
+        async with _watched(request) as gone:
+            while True:
+                name, is_here = await _answered(call, gone, calls, tool_call, end)
+                answer = await call.run(partial(calls.look, tool_call, name)) if is_here else None
+                if call.hosted.log_watch.is_closed:
+                    return answer
+                if gone.done():
+                    await _departed(call, tool_call, name)
+                    return None
+                if answer is not None and not (isinstance(answer, StillWaiting) and loop.time() < end):
+                    return answer
 
 
 async def _asked(
@@ -143,20 +152,67 @@ async def _asked(
     """
     end = asyncio.get_running_loop().time() + wait_s
     with call.waits:
-        name = await _answered(call, request, calls, tool_call, end)
-    return ("", None) if name is None else (name, await call.run(partial(calls.peek, tool_call, name)))
+        async with _watched(request) as gone:
+            name, is_here = await _answered(call, gone, calls, tool_call, end)
+    return (name, await call.run(partial(calls.peek, tool_call, name))) if is_here else ("", None)
 
 
-async def _answered(call: Call, request: Request, calls: ToolCalls, tool_call: ToolCall, end: float) -> str | None:
-    """Propose a call, wait until it is answered or the time is over, and return its proposal; None: the sender left."""
+async def _answered(
+    call: Call, gone: asyncio.Task[None], calls: ToolCalls, tool_call: ToolCall, end: float
+) -> tuple[str, bool]:
+    """Propose a call, and wait until it is answered, or the time is over.
+
+    Returns:
+        The id of its proposal, and whether the sender is still there.
+    """
     proposal = await call.run(partial(calls.submit, tool_call))
     name, is_ready = proposal.proposal_id, partial(calls.is_answered, tool_call)
-    while not is_ready(proposal):
-        left = end - asyncio.get_running_loop().time()
-        if left <= 0 or call.hosted.log_watch.is_closed:
-            break
-        read = partial(call.hosted.realm.proposal, name)
-        proposal = await call.hosted.log_watch.wait_until(name, read, is_ready, min(left, SLICE_S))
-        if await request.is_disconnected():
-            return None
-    return name
+    with _waiting(call, tool_call, name):
+        while True:
+            if calls.awaits_caller(proposal):
+                proposal = await call.run(partial(calls.resumed, proposal))
+            left = end - asyncio.get_running_loop().time()
+            if gone.done() or is_ready(proposal) or left <= 0 or call.hosted.log_watch.is_closed:
+                return name, not gone.done()
+            read = partial(call.hosted.realm.proposal, name)
+            is_next = partial(calls.is_next, tool_call)
+            looking = call.hosted.log_watch.wait_until(name, read, is_next, min(left, SLICE_S))
+            decided = asyncio.ensure_future(looking)
+            try:
+                await asyncio.wait({decided, gone}, return_when=asyncio.FIRST_COMPLETED)
+                proposal = decided.result() if decided.done() else proposal
+            finally:
+                decided.cancel()
+
+
+def _waiting(call: Call, tool_call: ToolCall, proposal_id: str) -> AbstractContextManager[None]:
+    """Count the request of an attended call as one that waits."""
+    is_attended = tool_call.attended is not None
+    return agents_of(call).presence.waiting(proposal_id) if is_attended else nullcontext()
+
+
+@asynccontextmanager
+async def _watched(request: Request) -> AsyncIterator[asyncio.Task[None]]:
+    """Yield a task that is done when the connection of a request has ended."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    watching = asyncio.create_task(gone())
+    try:
+        yield watching
+    finally:
+        watching.cancel()
+
+
+async def _departed(call: Call, tool_call: ToolCall, proposal_id: str) -> None:
+    """End an attended call whose connection has ended, unless its caller returns; the answer was not sent."""
+    if tool_call.attended is None:
+        return
+    agents = agents_of(call)
+    with agents.presence.departing(proposal_id) as has_returned:
+        await asyncio.sleep(RETURNS_S)
+        if not has_returned():  # an end that cannot be recorded now is recorded later
+            agents.presence.depart(proposal_id)
+            await call.run(agents.absent(call.hosted.realm).end_departed)

@@ -27,32 +27,37 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
     runs = CommandRuns(call.realm, call.actor_id)
     request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
     terms = await call.run(lambda: runs.begin(request, agents.boundary))
-    agents.running.hear(call.verified, body.key)
+    agents.running.hear(call.actor_id, body.key)
     return answer({**terms, "workspace": agents.workspace_to_wire()})
 
 
 @handles("calls.extend")
 async def extend_run(call: Authorized, body: RunToContinue) -> Response:
-    """Return whether a run continues."""
-    running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
+    """Return whether a run continues, and at its end what others changed meanwhile."""
+    agents, runs = agents_of(call), CommandRuns(call.realm, call.actor_id)
     goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
-    if goes_on:
-        running.hear(call.verified, body.key)
-    return answer({"goesOn": goes_on})
+    goes_on = goes_on and agents.running.hear(call.actor_id, body.key)
+    if not body.isEnding:
+        return answer({"goesOn": goes_on})
+    changed = await call.run(lambda: agents.files.inputs_changed(call.realm, call.actor_id, body.key))
+    return answer({"goesOn": goes_on, "inputsChanged": changed})
 
 
 @handles("calls.end")
 async def end_run(call: Authorized, body: RunToEnd) -> Response:
     """Record how a run ended, which completes the effect of its call."""
-    running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
+    agents = agents_of(call)
+    running, runs = agents.running, CommandRuns(call.realm, call.actor_id)
     report = read_form(EffectReport, {"result": {}, "observed": body.observed, "violations": body.violations})
     value: dict[str, Any] = {"exitCode": body.exitCode, "heldBy": body.heldBy, "changed": body.changed}
     failure = None if body.code is None else (body.code, body.reason)
     try:
+        value |= await call.run(lambda: agents.files.end(call.realm, call.actor_id, body.key))
         ended = await call.run(lambda: runs.end(body.key, value, failure, report))
     finally:
         running.end(call.actor_id, body.key)
     given = ended.intent.body.input
     if body.code == VIOLATED and body.isWithin and given.get("confined"):
         running.widen(call.actor_id, given["command"])
-    return answer({"proposalId": ended.proposal_id, "status": ended.status})
+    changed = value.get("inputsChanged", [])
+    return answer({"proposalId": ended.proposal_id, "status": ended.status, "inputsChanged": changed})

@@ -14,6 +14,7 @@ from fastapi import Body, Request, Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.caller_events import Attended
 from worldprotocol.agents.call_values import (
     Allowed,
     Answer,
@@ -26,6 +27,8 @@ from worldprotocol.agents.call_values import (
 )
 from worldprotocol.agents.command_runs import RUN
 from worldprotocol.agents.confined_domain import COMMAND, check_domain
+from worldprotocol.agents.files.history import Reader
+from worldprotocol.agents.files.uses import FileUse
 from worldprotocol.agents.hooks.clients import CLIENTS
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
@@ -48,6 +51,14 @@ __all__ = ["answered_hook", "read_pins"]
 
 MAX_DETAIL: Final = 500
 """Characters of an error that are recorded."""
+
+MCP: Final = "mcp.call"
+FILE_LIMIT_MS: Final = 60_000
+MCP_LIMIT_MS: Final = 600_000
+"""Longest times for which a call of a tool for files, or of an MCP server, may run without a report, in ms."""
+
+RUN_LIMIT_MS: Final = 300_000
+"""Longest time until the run of an allowed command begins, in ms; it extends the time while it lasts."""
 
 MUST_CONFINE: Final = (
     "Shell commands are refused here: [agents] confine is true, and nothing confines this one. The operator enables "
@@ -82,14 +93,15 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
     if isinstance(event, CallEnds):
         key = key_of(client, event.session, event.call_id)
         if event.outcome == "not made" or not await call.run(partial(calls.is_run, key)):
-            await call.run(partial(_after, calls, key, event))
+            await call.run(partial(_after, call, calls, key, event))
         else:  # its run reports; in the background, it may not even have begun
-            agents.running.expect(call.verified, key)
+            agents.running.expect(call.actor_id, key)
     elif isinstance(event, CallContinues):
         key = key_of(client, event.session, event.call_id)
         return answer({"isBeingMade": await call.run(partial(calls.extend, key))})
     elif isinstance(event, SessionEnds):
-        await call.run(partial(_ended, calls, event.session, "The session of the agent ended."))
+        absent, name = agents.absent(call.hosted.realm), (call.actor_id, event.session)
+        await call.run(partial(absent.end_session, name, "process", realm=call.realm))
     return answer({})
 
 
@@ -121,17 +133,30 @@ async def _before(
     (adapter, calls, client), (more, hook) = by, known
     trace = {"client": client, "session": event.session, "callId": event.call_id, "tool": event.tool, **more}
     key = key_of(client, event.session, event.call_id)
-    intent, exclusive = event.intent, event.excludes_equal
-    tool_call = ToolCall(key, intent.action, intent.input, event.has_own_id, trace, excludes_equal=exclusive)
-    agents = agents_of(call)
+    agents, exclusive = agents_of(call), event.excludes_equal
+    agents.presence.meet((call.actor_id, event.session), client, event.version)
+    reader = Reader(call.actor_id, client, event.session, more.get("agentId"))
+    proposed = partial(agents.files.proposed, call.realm, reader, key, has_own_id=event.has_own_id)
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
-    if agents.must_confine and intent.action == COMMAND and intent.input.get("boundary") == "none":
+    if agents.must_confine and event.intent.action == COMMAND and event.intent.input.get("boundary") == "none":
         return adapter.deny(event, f"{MUST_CONFINE} [{ErrorCode.CONFINEMENT_MISSING}]")
     try:
+        intent = await call.run(partial(proposed, event.intent))
+        tool_call = ToolCall(
+            key,
+            intent.action,
+            intent.input,
+            event.has_own_id,
+            trace,
+            excludes_equal=exclusive,
+            attended=_attended(client, intent.action, is_run=RUN in more),
+        )
         if event.follows:
             why = "The agent began its next call."
             await call.run(partial(calls.conclude, event.session, why, before=tool_call))
         found = await begun(call, request, calls, tool_call, wait_s)
+        if isinstance(found, Allowed):
+            found = await call.run(partial(_checked, call, calls, found, (key, event.intent.files)))
     except RefusedError as refused:
         return adapter.deny(event, f"{refused.message} [{refused.code}]")
     if found is None:
@@ -145,6 +170,27 @@ async def _before(
     return {**told, **_details(found)} if event.is_for_program else told
 
 
+def _checked(call: Call, calls: ToolCalls, found: Allowed, by: tuple[str, FileUse]) -> Allowed | Denied:
+    """Return an allowed call, or its refusal where it would lose a change of another; that ends it."""
+    key, use = by
+    fault = agents_of(call).files.begin(call.realm, found.proposal, key, use)
+    if fault is None:
+        return found
+    code, sentence = str(fault[0]), fault[1]
+    calls.report(key, failure=(code, f"{sentence}."))
+    return Denied(found.proposal, code, sentence)
+
+
+def _attended(client: str, action: str, *, is_run: bool) -> Attended:
+    """Return how a call is attended; the time of a command is that of its run, and a proxy states its own."""
+    if client == PROXY:
+        return Attended(by="proxy")
+    if is_run:
+        return Attended(by="run", limit_ms=RUN_LIMIT_MS)
+    limit_ms = FILE_LIMIT_MS if action.startswith("file.") else MCP_LIMIT_MS if action == MCP else None
+    return Attended(by="hook", limit_ms=limit_ms)
+
+
 def _details(found: Answer) -> dict[str, Any]:
     """Return an answer in members for programs."""
     if isinstance(found, Allowed):
@@ -156,11 +202,6 @@ def _details(found: Answer) -> dict[str, Any]:
     return {"proposalId": found.proposal.proposal_id, **more}
 
 
-def _ended(calls: ToolCalls, session: str, reason: str) -> None:
-    calls.abandon(session, reason)
-    calls.conclude(session, reason)
-
-
 def _why(found: Denied | StillWaiting) -> str:
     name = found.proposal.proposal_id
     if isinstance(found, Denied):
@@ -168,12 +209,16 @@ def _why(found: Denied | StillWaiting) -> str:
     return not_yet(name, found.waits_for)
 
 
-def _after(calls: ToolCalls, key: str, event: CallEnds) -> None:
-    """Record the result of a call: what the tool answered is recorded by its hash and size only."""
+def _after(call: Call, calls: ToolCalls, key: str, event: CallEnds) -> None:
+    """Record the result of a call: what the tool answered, and the files that it touched, by their hashes only."""
+    files = agents_of(call).files
     try:
         if event.outcome == "made":
-            calls.report(key, event.digest or digest_of(content_of(event.detail)))
-        elif event.outcome == "not made" and event.worker is not None:
+            touched = files.end(call.realm, call.actor_id, key, is_partial=event.is_partial)
+            calls.report(key, {**(event.digest or digest_of(content_of(event.detail))), **touched})
+            return
+        files.forget(call.actor_id, key)
+        if event.outcome == "not made" and event.worker is not None:
             calls.give_up(key, str(event.detail or "It was given up.")[:MAX_DETAIL])
         else:
             code = "TOOL_FAILED" if event.outcome == "failed" else "TOOL_NOT_CALLED"

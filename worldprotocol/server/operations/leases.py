@@ -12,12 +12,12 @@ from world.errors import RefusedError
 from world.events.base import KLIS_STREAM
 from world.events.lease_events import VerdictGiven
 from world.read_models.leases import held, still_blocks, verdict_row, waits
+from world.read_models.request_events import events_of_request
 from worldprotocol.api.callers.recorded_keys import Says, says_acquire, says_heartbeat, says_release, says_revoke
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import Heartbeat, LeaseRequest, Release, Revocation, Withdrawal
 from worldprotocol.server.call import Authorized, Call, answer
-from worldprotocol.server.commands.repeated_administration import events_of_request
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key, Wait
 from worldprotocol.server.operations.past import At, looked_at, view_at
@@ -158,7 +158,7 @@ def _check_own(call: Call, request_id: str, after: int) -> None:
     Raises:
         RefusedError: ``UNKNOWN_REQUEST``.
     """
-    for event in events_of_request(call.hosted.realm.log, request_id, after):
+    for _, event in events_of_request(call.hosted.realm.archive, request_id, after=after):
         if isinstance(event, VerdictGiven) and call.actor_id in (event.agent_id, (event.channel or {}).get("by")):
             return
     raise RefusedError(
@@ -171,7 +171,7 @@ def _check_own(call: Call, request_id: str, after: int) -> None:
 def _ended(call: Call, request_id: str, after: int) -> tuple[VerdictGiven | None, dict[str, Any]]:
     """Return the last verdict on a request that does not wait, and what became of it."""
     verdict = withdrawn = None
-    for event in events_of_request(call.hosted.realm.log, request_id, after):
+    for _, event in events_of_request(call.hosted.realm.archive, request_id, after=after):
         if isinstance(event, VerdictGiven):
             verdict = event
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -20,7 +20,7 @@ from worldprotocol.api.lookup.log_filter import LogFilter
 from worldprotocol.api.remote.event_forms import logged_form
 from worldprotocol.export.cloud_events import BATCH_TYPE
 from worldprotocol.server.call import Authorized, Call
-from worldprotocol.server.connections.event_stream import PING, EventStream, in_chunks
+from worldprotocol.server.connections.event_stream import PING, EventStream, Frame, in_chunks
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.log_conditions import (
     ALL,
@@ -132,31 +132,48 @@ async def _stream(call: Call, after: int, chosen: LogFilter | None, form: str) -
                 visibility = await threads.run(lambda: _visibility(call))
             if visibility is None or (chosen is not None and visibility.rules and not chosen.alone):
                 return
-            if form == "json" and by_feed and not visibility.rules:
-                frames = [log_watch.frames.get(event.position, partial(_frame, event)) for event in batch]
-            else:
-                frames = await threads.run(partial(_frames, call, visibility, batch, chosen, form))
-            for chunk in in_chunks(frames or [PING]):
+            frames = await _frames(call, visibility, batch, form)
+            if not by_feed and chosen is not None:
+                frames = await threads.run(partial(_matching, batch, frames, chosen))
+            for chunk in in_chunks([frame.data for frame in frames] or [PING]):
                 yield chunk
 
 
-def _frames(
-    call: Call, visibility: Visibility, batch: list[LoggedEvent], chosen: LogFilter | None, form: str
-) -> list[bytes]:
-    """Return events of a batch that meet the conditions, as they are sent in a stream."""
+async def _frames(call: Call, visibility: Visibility, batch: list[LoggedEvent], form: str) -> Sequence[Frame]:
+    """Return the frames of a batch, which the readers with one view share.
+
+    What rules hide depends on the names that the log has, so that frames with rules are made again once it has grown.
+    """
+    log_watch, threads = call.hosted.log_watch, call.service.threads
+    grown = log_watch.position if visibility.rules else 0
+    view, positions = (form, visibility.rules, grown), [event.position for event in batch]
+    encode = partial(_encoded, call, visibility, batch, form)
+    if form == "json" and not visibility.rules:  # it reads nothing, and takes less than a change of threads
+        return log_watch.frames.get(view, positions) or log_watch.frames.keep(view, positions, encode())
+    return await log_watch.frames.shared(view, positions, lambda: threads.run(encode))
+
+
+def _encoded(call: Call, visibility: Visibility, batch: list[LoggedEvent], form: str) -> list[Frame]:
+    """Encode the events of a batch for all readers with one view."""
     shown = visibility.events(batch)
-    if chosen is not None:
-        shown = [(event, False) for event, is_hidden in shown if not is_hidden and chosen.match(event) is not None]
     if form == "json":
         return [_frame(event, is_hidden=is_hidden) for event, is_hidden in shown]
     forms = call.hosted.cloud_events.forms(shown, is_whole=not visibility.rules)
-    return [ServerSentEvent(orjson.dumps(one).decode(), event=one["type"], id=one["id"]).encode() for one in forms]
+    sent = [ServerSentEvent(orjson.dumps(one).decode(), event=one["type"], id=one["id"]).encode() for one in forms]
+    return [Frame(data, is_hidden) for data, (_, is_hidden) in zip(sent, shown, strict=True)]
 
 
-def _frame(event: LoggedEvent, *, is_hidden: bool = False) -> bytes:
+def _matching(batch: list[LoggedEvent], frames: Sequence[Frame], chosen: LogFilter) -> list[Frame]:
+    """Return the frames of the events that meet the conditions; hidden ones meet none."""
+    pairs = zip(batch, frames, strict=True)
+    return [frame for event, frame in pairs if not frame.is_hidden and chosen.match(event) is not None]
+
+
+def _frame(event: LoggedEvent, *, is_hidden: bool = False) -> Frame:
     """Return an event as it is sent in a stream."""
     data = orjson.dumps(logged_form(event, is_hidden=is_hidden)).decode()
-    return ServerSentEvent(data, event="redacted" if is_hidden else event.topic, id=str(event.position)).encode()
+    kind = "redacted" if is_hidden else event.topic
+    return Frame(ServerSentEvent(data, event=kind, id=str(event.position)).encode(), is_hidden)
 
 
 def _is_expired(call: Call) -> bool:

@@ -72,7 +72,7 @@ async def list_worlds(
     at: At = None,
 ) -> Response:
     """List worlds, newest first, each with the branches whose head or tip it is."""
-    archive, log = call.hosted.realm.archive, call.hosted.realm.log
+    archive = call.hosted.realm.archive
 
     def run() -> dict[str, Any]:
         if at is None:
@@ -82,7 +82,7 @@ async def list_worlds(
             heads, before = then.heads(), min(wanted.before, then.position + 1)
         under = None if wanted.under is None else _world_id(call, wanted.under, at)
         query = LineageQuery(limit, before, wanted.branch, under, wanted.depth)
-        shown = call.visibility.branches(log)
+        shown = call.visibility.branches(archive)
         return {"worlds": [lineage_row(row, heads, shown) for row in lineage_rows(archive, heads, query)]}
 
     return answer(await call.run(run))
@@ -95,7 +95,7 @@ async def read_world(call: Authorized, world_id: str, at: At = None) -> Response
     def run() -> dict[str, Any]:
         archive = call.hosted.realm.archive
         row = archive.world(_world_id(call, world_id, at))
-        shown, logged = call.visibility.branches(archive.log), archive.event_at(row.position)
+        shown, logged = call.visibility.branches(archive), archive.event_at(row.position)
         if any(is_hidden for _, is_hidden in call.visibility.events([logged])):
             return {**world_row(row, shown), "redacted": True, "leaf": logged.leaf.hex()}
         return sealed_row(archive, row, shown)
@@ -203,7 +203,7 @@ async def list_branches(call: Authorized, at: At = None) -> Response:
     def run() -> dict[str, Any]:
         view = call.view
         heads = Heads(view.active, dict(view.branches)) if at is None else looked_at(call, at).heads()
-        return {"branches": branch_rows(heads, call.visibility.branches(call.hosted.realm.log))}
+        return {"branches": branch_rows(heads, call.visibility.branches(call.hosted.realm.archive))}
 
     return answer(await call.run(run))
 

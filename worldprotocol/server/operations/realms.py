@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any, Final
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError, WorldProtocolError
+from world.errors import RefusedError
 from worldprotocol.api.bootstrap import EventLog
 from worldprotocol.server.call import Authorized, answer, count_visitor, operation_of, service_of, verified_somewhere
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.problems import problem, type_of
+from worldprotocol.server.telemetry.readiness import readiness_of
 from worldprotocol.server.telemetry.realm_metrics import scraped
 from worldprotocol.server.visibility import rights_of
+
+OnlyRealm = Annotated[str | None, Query(description="Ask for this realm alone, also where it was moved or archived.")]
+
+SERVICE_UNAVAILABLE: Final = 503
+"""Status of a server that is not ready, whatever the cause."""
 
 
 @handles("realms.list")
@@ -49,7 +55,7 @@ def _file_id(log: EventLog) -> str | None:
 async def read_realm(call: Authorized) -> Response:
     """Return identity, position and active branch of a realm."""
     founded, view, actor = call.view.founded, call.view, call.view.actors.get(call.actor_id)
-    shown = await call.run(lambda: call.visibility.branches(call.hosted.realm.log))
+    shown = await call.run(lambda: call.visibility.branches(call.hosted.realm.archive))
     return answer(
         {
             "name": call.hosted.name,
@@ -105,17 +111,27 @@ async def health() -> Response:
 
 
 @handles("server.ready")
-async def ready(request: Request) -> Response:
-    """Return whether all realms can be read."""
+async def ready(request: Request, realm: OnlyRealm = None) -> Response:
+    """Return whether every realm would accept a write now, or the one that is named, and why one would not."""
     service = service_of(request)
-    realms = {}
-    for hosted in service.realms.values():
-        try:
-            realms[hosted.name] = (await service.threads.run(hosted.realm.log.head)).size
-        except (WorldProtocolError, OSError):
-            request.state.error_code = ErrorCode.LOG_UNAVAILABLE.value
-            return problem(ErrorCode.LOG_UNAVAILABLE, "A log of this server cannot be read; its log has the cause.")
-    return answer({"status": "ok", "realms": len(realms)})
+    if realm is not None and realm not in service.realms:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_REALM, f"This server has no realm {realm[:80]!r}; `GET /v1/realms` lists yours."
+        )
+    asked = list(service.realms) if realm is None else [realm]
+    found = await readiness_of([service.realms[one] for one in asked])
+    realms = [one.to_wire() for one in found]
+    hindered = [one for one in found if one.obstacle is not None and (realm is not None or not one.is_left_out)]
+    if not hindered:
+        return answer({"status": "ok", "realms": realms})
+    first = hindered[0]
+    request.state.error_code = first.code
+    return problem(
+        ErrorCode(first.code),
+        f"{len(hindered)} of {len(found)} realms would not accept a write now; the server's log has the details.",
+        status=SERVICE_UNAVAILABLE,
+        details={"realms": realms},
+    )
 
 
 @handles("server.metrics")

@@ -223,7 +223,8 @@ async def answer(request: Request, proposal_id: str) -> Response:
         if waiting is None or not call.visibility.may_answer(waiting):
             raise RefusedError(
                 ErrorCode.NOT_WAITING,
-                f"Proposal {proposal_id[:80]} does not wait for you any more: nothing was answered.",
+                f"Proposal {proposal_id[:80]} does not wait for you any more: nothing was answered."
+                f"{_ended(call, proposal_id)}",
             )
         give_answer(call, call.verified, proposal_id, body)
 
@@ -233,6 +234,16 @@ async def answer(request: Request, proposal_id: str) -> Response:
         words, status = form_fault(refused)
         return await _shown(opened, refusal=words, status=status, kept={proposal_id: _typed(form, choice)})
     return opened.redirect(f"inbox?done={choice}&proposal={proposal_id}")
+
+
+def _ended(call: Call, proposal_id: str) -> str:
+    """Return why a proposal ended that a caller may read, where it was not a person who ended it."""
+    try:
+        found = call.hosted.realm.proposal(proposal_id)
+    except RefusedError:
+        return ""
+    is_shown = found.ended_reason is not None and call.visibility.may_see(found)
+    return f" It ended: {found.ended_reason}." if is_shown else ""
 
 
 def _paths(form: Mapping[str, str]) -> list[str]:

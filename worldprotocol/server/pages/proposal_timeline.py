@@ -93,7 +93,7 @@ def _pending(found: Mapping[str, Any]) -> Iterator[str]:
     if found["status"] == "evaluating" and ruling.get("verdict") == "wait":
         names = ", ".join("any person" if name == "*" else name for name in ruling.get("ask", ()))
         yield f"waits for an answer of {names}"
-    elif found["status"] == "evaluating" and ruling.get("verdict") == "approve":
+    elif found["status"] == "evaluating" and ruling.get("verdict") == "approve" and "held" not in found:
         yield "approved by its authority; waits for leases"
     elif found["status"] == "approved":
         yield "approved; waits for earlier executions on its branch"

@@ -25,6 +25,7 @@ from world.state.realm_view import RealmView
 from worldprotocol.server.call import count_failure
 from worldprotocol.server.operation_table import Operation
 from worldprotocol.server.service import HostedRealm, Service
+from worldprotocol.server.telemetry.readiness import readiness_of
 
 __all__ = ["RealmMetrics", "RealmSample", "scraped", "storage_of"]
 
@@ -41,6 +42,7 @@ class RealmSample:
         outcomes: ended proposals by status; None where the log cannot be read.
         stored_bytes: size of the tables in a database server; None for a log in a file, and where it cannot be read.
         now_ms: the time, ms since 1970.
+        obstacle: code of what is in the way of writes; empty where they would be accepted.
     """
 
     hosted: HostedRealm
@@ -48,6 +50,7 @@ class RealmSample:
     outcomes: dict[str, int] | None
     stored_bytes: int | None
     now_ms: int
+    obstacle: str
 
 
 def storage_of(hosted: HostedRealm) -> tuple[int, int] | None:
@@ -78,6 +81,7 @@ class RealmMetrics(Collector):
             "Whether the log can be read: 1, or 0 where the other values are the last known ones.",
             lambda one: float(one.outcomes is not None),
         )
+        yield from self._obstacles()
         yield self._gauge("log_position", "Position of the newest event of the log.", lambda one: one.view.position)
         yield from self._storage()
         yield self._gauge("open_proposals", "Proposals that have not ended.", lambda one: len(one.view.proposals))
@@ -104,6 +108,18 @@ class RealmMetrics(Collector):
         for one in self._samples:
             family.add_metric([one.hosted.name], value(one))
         return family
+
+    def _obstacles(self) -> Iterator[Metric]:
+        yield self._gauge(
+            "realm_writable", "Whether the realm would accept a write now: 1 or 0.", lambda one: float(not one.obstacle)
+        )
+        family = GaugeMetricFamily(
+            "worldprotocol_write_obstacle", "What is in the way of writes, by error code.", labels=["realm", "code"]
+        )
+        for one in self._samples:
+            if one.obstacle:
+                family.add_metric([one.hosted.name, one.obstacle], 1.0)
+        yield family
 
     def _storage(self) -> Iterator[Metric]:
         size = GaugeMetricFamily(
@@ -154,7 +170,8 @@ def _oldest(one: RealmSample) -> float:
 
 
 def _held(one: RealmSample) -> int:
-    return sum(proposal.held is not None for proposal in one.view.proposals.values())
+    holds = (proposal.held for proposal in one.view.proposals.values())
+    return sum(held is not None and held.cause != "caller" for held in holds)
 
 
 def _requested(one: RealmSample) -> int:
@@ -205,17 +222,18 @@ async def _sample(service: Service, hosted: HostedRealm) -> RealmSample:
     Raises:
         WorldProtocolError: no state is known.
     """
-    archive, now_ms = hosted.realm.archive, service.clock.now_ms()
+    now_ms = service.clock.now_ms()
+    [readiness] = await readiness_of([hosted])
 
     def read() -> RealmSample:
         view = hosted.realm.realm()
-        outcomes = {str(status): int(count) for status, count in archive.rows("status_counts")}
-        return RealmSample(hosted, view, outcomes, stored_bytes(hosted.realm.log), now_ms)
+        size = stored_bytes(hosted.realm.log)
+        return RealmSample(hosted, view, hosted.ended.counts(), size, now_ms, readiness.code)
 
     try:
         return await service.threads.run(read)
     except WorldProtocolError:
-        view = archive.live.published
+        view = hosted.realm.archive.live.published
         if view is None:
             raise
-        return RealmSample(hosted, view, None, None, now_ms)
+        return RealmSample(hosted, view, None, None, now_ms, readiness.code)

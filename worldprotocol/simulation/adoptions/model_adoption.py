@@ -90,6 +90,9 @@ class AdoptionModel:
         one = model.open.get(name)
         hold("WP-fsm", f"{name} is held and has ended", one is not None)
         assert one is not None
+        if cause == "caller":
+            hold("WP-fsm", f"{name} is held for its caller while {one.status}", one.status == "evaluating")
+            return
         hold("WP-fsm", f"{name} is held while {one.status}", one.status in ("submitted", "approved", "executing"))
         hold("CARD-policy", f"{name} is held twice for one thing", self._differs(self.held.get(name), rendered))
         if cause == "policy":

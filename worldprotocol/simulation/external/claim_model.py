@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from worldprotocol.simulation.found import hold
 
 __all__ = ["ClaimModel"]
 
+CANCELLED_FOR_MS: Final = 15_000
 Told = Mapping[str, Any]
 Key = tuple[str, str]
 
@@ -31,11 +32,19 @@ class ClaimModel:
             for key in [key for key in self.offered if key[0] == rendered["proposalId"]]:
                 self.offered.pop(key)
                 self.held.pop(key, None)
+        if topic == "execution.cancelled":
+            self._hurry(rendered["proposalId"], rendered["at"] + CANCELLED_FOR_MS)
         step = getattr(self, "_" + topic.partition(".")[2], None) if topic.startswith("effect.") else None
         if step is not None:
             requirement = rendered.get("requirement")
             name = rendered["requirementId"] if requirement is None else requirement["id"]
             step((rendered["proposalId"], name), rendered)
+
+    def _hurry(self, proposal_id: str, deadline: int) -> None:
+        """Let the claims of an actor on its own calls end soon after their cancellation."""
+        for key, held in self.held.items():
+            if key[0] == proposal_id and self.offered[key]["offer"].get("byActor"):
+                held["deadline"] = min(held["deadline"], deadline)
 
     def is_held(self, key: Key, claim: Told) -> bool:
         """Return whether a claim holds an effect: its id, its token and its worker."""

@@ -27,7 +27,7 @@ from worldprotocol.simulation.worker import SimulatedWorker as Worker
 if TYPE_CHECKING:
     from worldprotocol.simulation.simulation import Simulation
 
-__all__ = ["EXTERNAL_ACTS", "EXTERNAL_KINDS", "Couriers", "carry_on", "has_external_effects"]
+__all__ = ["EXTERNAL_ACTS", "EXTERNAL_KINDS", "Couriers", "carry_on", "has_external_effects", "perform_claimed"]
 
 NOTHING: Final = "nothing to act on"
 MANY: Final = 1 << 16
@@ -51,7 +51,7 @@ class Couriers:
 
 def has_external_effects(scenario: Scenario) -> bool:
     """Return whether a scenario has effects that workers perform."""
-    return any(one.terms.external for one in scenario.effects)
+    return any(one.terms.external and not one.terms.by_actor for one in scenario.effects)
 
 
 def _draw_claim(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
@@ -99,15 +99,21 @@ def _perform(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> st
     sim.couriers.reports["lost"] += outcome.startswith("vanishes")
     if outcome == "vanishes_before":
         return f"{claim.worker} vanishes before {claim.requirement.type}"
-    performed = _performed(sim, claim, outcome)
+    performed = perform_claimed(sim, claim, outcome)
     if outcome == "vanishes_after":
         return f"{claim.worker} vanishes after {claim.requirement.type}"
     sim.couriers.results.append((claim, performed))
     return f"{claim.worker} performs {claim.requirement.type}, {outcome}"
 
 
-def _performed(sim: Simulation, claim: EffectClaim, outcome: str) -> Performed:
-    """Do to the outside what an effect does, and return the result."""
+def perform_claimed(sim: Simulation, claim: EffectClaim, outcome: str) -> Performed:
+    """Do to the outside what a claimed effect does, and return the result.
+
+    Args:
+        sim: the simulation.
+        claim: the claim.
+        outcome: one of ``OUTCOMES``.
+    """
     asked = claim.requirement
     handler = sim.outside.registry.find(asked.type)
     assert handler is not None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.command_context import CommandContext, command, patience_option
 
 if TYPE_CHECKING:
     from worldprotocol.api.config import AgentsConfig, Config, ServerConfig, WorkspaceConfig
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--host", metavar="ADDRESS", help="Listen there; 127.0.0.1. Another one needs sign-in and TLS.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Listen on this port; 8437, and 0 is any free one.")
 @click.option("--socket", "path", metavar="FILE", help="Unix socket; beside the first realm's file.")
+@patience_option
 @click.option(
     "--sign-in",
     "people",
@@ -46,6 +48,7 @@ def serve(
     host: str | None,
     port: int | None,
     path: str | None,
+    patience: float,
     people: tuple[str, ...],
 ) -> None:
     """Serve realms over HTTP, until SIGTERM or Ctrl-C; running calls are finished then.
@@ -61,6 +64,7 @@ def serve(
         from worldprotocol.server import serving
     from worldprotocol.api.config import ServerConfig
     from worldprotocol.api.telemetry.provider import traces_from_environment
+    from worldprotocol.api.waiting.outages import patiently
     from worldprotocol.server.service import Service
 
     config = settings_of(desk)
@@ -72,7 +76,10 @@ def serve(
     server = (config.server or ServerConfig()).model_copy(update=chosen).in_folder(config.folder)
     with ExitStack() as opened:
         opened.enter_context(traces_from_environment())
-        realms = [_opened(desk, name, address, opened) for name, address in wanted.items()]
+        realms = [
+            patiently(partial(_opened, desk, name, address, opened), patience, f"Opening the realm {name}")
+            for name, address in wanted.items()
+        ]
         can_sign_in = bool(server.oidc) or any(one.realm.access.tokens() for one in realms)
         serving.check_listener(server, can_sign_in=can_sign_in)
         service = Service.of(server, realms, _client_secrets(server, config, desk.address()))
@@ -169,6 +176,7 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
     """Return how a realm takes calls of coding agents; None where it has no section ``[agents]``."""
     from host.workspace.hidden import HIDDEN
     from worldprotocol.agents.command_terms import DeclaredCommand
+    from worldprotocol.agents.files.calls import FileCalls
     from worldprotocol.agents.project import Project
     from worldprotocol.api.config import CONFIG_NAME
     from worldprotocol.server.service import AgentsOfRealm
@@ -191,6 +199,7 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
         _boundary(section, workspace),
         section.wait_s,
         section.unclaimed_s,
+        FileCalls(project, section.reads == "leased"),
         tuple(DeclaredCommand(tuple(one.words), tuple(one.writes), tuple(one.hosts)) for one in section.commands),
         workspace,
         tuple(str(path) for path in own),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
-import threading
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from worldprotocol.agents.hook_client import LONGEST_S
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
 from worldprotocol.cli.support.listing import tell_table
 
@@ -21,16 +22,7 @@ NAMES: Final = ("claude-code", "codex", "gemini", "cursor")
 GIT: Final = "git"
 """What is no agent and has hooks, too."""
 
-BLOCKS: Final = 2
-"""Exit code of a hook by which agents block a call."""
-
 FAILED: Final = 1
-MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
-LONGEST_S: Final = 590
-"""Time after which a hook gives up and blocks, in seconds: shorter than the time that agents give it."""
-
-BEFORE: Final = frozenset({"PreToolUse", "BeforeTool", "preToolUse"})
-"""Events whose answer decides whether a call is made."""
 
 
 @click.group("hooks", cls=Group)
@@ -71,6 +63,12 @@ _TOKEN_FILE = click.option(
 )
 @_TOKEN_FILE
 @click.option(
+    "--http",
+    "is_http",
+    is_flag=True,
+    help="Requests of the agent itself in place of commands (Claude Code): a dead agent is noticed by its calls alone.",
+)
+@click.option(
     "--branch", "branches", multiple=True, metavar="NAME", help="For git: a shared branch; main and master by default."
 )
 @click.option("--dry-run", is_flag=True, help="Print the settings, and write nothing.")
@@ -85,19 +83,20 @@ def install(
     realm: str | None,
     log_id: str | None,
     token_file: str | None,
+    is_http: bool,
     branches: tuple[str, ...],
     dry_run: bool,
 ) -> None:
     """Write the hooks of AGENT (claude-code, codex, gemini or cursor) into its settings; its other settings stay.
 
-    Each call of a tool is then judged by the realm before it is made; a server that does not answer blocks it. The
-    agent needs a token of its own: `worldctl token create --actor ID --can act`. For git, merges and updates of shared
-    branches take leases on the paths that they change.
+    Each call of a tool is then judged by the realm before it is made; a server that does not answer blocks it, and a
+    call whose agent ended is withdrawn. The agent needs a token of its own: `worldctl token create --actor ID --can
+    act`. For git, merges and updates of shared branches take leases on the paths that they change.
 
     Run it in the realm's folder while the server runs: nothing is written unless the server serves the log of
     world.toml.
     """
-    from worldprotocol.agents.hooks.settings import HookPlace, with_hooks
+    from worldprotocol.agents.hooks.settings import FORMS, HookPlace, with_hooks
     from worldprotocol.api.remote.addresses import read_server_address
     from worldprotocol.cli.commands.agents.installation import MAIN, address_in, check_agent, prove
 
@@ -105,6 +104,8 @@ def install(
         raise click.UsageError("--branch goes with git.")
     server, realm = server or address_in(desk.settings()), realm or MAIN
     read_server_address(server)
+    if is_http and (client == GIT or not FORMS[client].takes_http or server.startswith("unix:") or token_file):
+        raise click.UsageError("--http goes with claude-code, a URL, and the token in WORLDCTL_TOKEN.")
     if client != GIT:
         check_agent(client, Path(project).resolve())
     if not dry_run:
@@ -118,7 +119,7 @@ def install(
         return
     place = HookPlace(server, realm, file, _program())
     target = _target(client, project, user=user)
-    settings = with_hooks(client, _read(target), place)
+    settings = with_hooks(client, _read(target), place, is_http=is_http)
     text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     if dry_run:
         for line in text.splitlines():
@@ -165,8 +166,8 @@ def uninstall(desk: CommandContext, client: str, project: str, *, user: bool) ->
 def status(desk: CommandContext, project: str, *, user: bool) -> int:
     """List which agents have hooks of this engine, and for which events.
 
-    Exit code 1 where installed hooks do not hold: settings switch them off, the agent is too old, or an earlier release
-    wrote them.
+    Exit code 1 where installed hooks do not hold: settings switch them off, the agent is too old, an earlier release
+    wrote them, or they run a program that does not exist.
     """
     rows = [_row(client, project, user=user) for client in NAMES]
     rows.append(_git_row(project))
@@ -180,7 +181,7 @@ def status(desk: CommandContext, project: str, *, user: bool) -> int:
 
 def _row(client: str, project: str, *, user: bool) -> dict[str, Any]:
     """Return what is installed of an agent, and why it does not hold."""
-    from worldprotocol.agents.hooks.settings import installed, is_earlier
+    from worldprotocol.agents.hooks.settings import absent, installed, is_earlier
     from worldprotocol.agents.hooks.silencing import silencing
     from worldprotocol.cli.commands.agents.installation import too_old
 
@@ -194,6 +195,8 @@ def _row(client: str, project: str, *, user: bool) -> dict[str, Any]:
         faults += [f"{client}: {words}" for words in too_old(client)]
         if is_earlier(client, settings):
             faults.append(f"{client}: an earlier release wrote the hooks in {target}; install them again.")
+        elif missing := absent(client, settings):
+            faults.append(f"{client}: the hooks in {target} run {missing}, which does not exist; install them again.")
     return {"agent": client, "settings": str(target), "events": events, "faults": faults}
 
 
@@ -258,66 +261,16 @@ def git(
 def call(desk: CommandContext, client: str, server: str, realm: str, token_file: str | None, time_s: int) -> int:
     """Pass the event of a hook on stdin to the server, and print its answer; agents run this.
 
-    A call that is refused, and one about which nothing can be found out, is blocked by exit code 2.
+    A call that is refused, and one about which nothing can be found out, is blocked by exit code 2. Where nothing reads
+    the answer any more, or the parent process ended, the call is withdrawn. What `install` writes does the same without
+    this program.
     """
-    from worldprotocol.agents.hooks.decisions import refusal
+    from worldprotocol.agents.hook_client import answered
 
-    event: Any = None
-    watch = threading.Timer(time_s, _give_up)
-    watch.daemon = True
-    watch.start()
-    try:
-        content = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
-        event = json.loads(content) if len(content) <= MAX_EVENT_BYTES else None
-        if not isinstance(event, dict):
-            raise ValueError("it is no JSON object, or too large")
-        answer = _answer(client, event, server, realm, token_file)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # whatever it is, the call is blocked
-        decides = not isinstance(event, dict) or event.get("hook_event_name") in BEFORE
-        why = getattr(error, "message", None) or str(error) or type(error).__name__
-        what = "asked, so this is blocked" if decides else "reached, so this is not recorded; its files stay leased"
-        click.echo(f"The realm could not be {what}: {why}", err=True)
-        return BLOCKS if decides else FAILED
-    click.echo(json.dumps(answer))
-    reason = refusal(client, answer)
-    if reason is None or client in ("claude-code", "codex"):
-        return 0
-    click.echo(reason, err=True)
-    return BLOCKS
-
-
-def _give_up() -> None:
-    """End this process, whatever it waits for: agents permit a call whose hook is too slow."""
-    os.write(2, b"The realm did not answer in time, so this is blocked.\n")
-    os._exit(BLOCKS)
-
-
-def _answer(client: str, event: dict[str, Any], server: str, realm: str, token_file: str | None) -> dict[str, Any]:
-    """Return the answer of the server to an event.
-
-    Raises:
-        Exception: there is none that can be understood.
-    """
-    from urllib.parse import quote
-
-    from worldprotocol.agents.hooks.decisions import is_decision
-    from worldprotocol.agents.hooks.settings import HookPlace
-    from worldprotocol.api.remote.addresses import read_server_address
-    from worldprotocol.cli.remote.connection import CommandConnection
-    from worldprotocol.cli.remote.token_file import given_token
-
-    connection = CommandConnection(read_server_address(server), given_token(token_file), silent_s=LONGEST_S)
     program = sys.argv[0] if os.path.isabs(sys.argv[0]) and sys.argv[0].endswith("worldctl") else "worldctl"
-    place = HookPlace(server, realm, token_file, (program,))
-    try:
-        path = f"/v1/realms/{quote(realm, safe='')}/hooks/{client}"
-        with connection.send("POST", path, event, place.headers()) as response:
-            answer = json.loads(response.read())
-    finally:
-        connection.close()
-    if not isinstance(answer, dict) or (event.get("hook_event_name") in BEFORE and not is_decision(client, answer)):
-        raise ValueError("the server answered something else than a decision")
-    return answer
+    options = {"--server": server, "--realm": realm, "--program": shlex.quote(program), "--time-s": str(time_s)}
+    options |= {} if token_file is None else {"--token-file": str(Path(token_file).resolve())}
+    return answered([client, *(word for pair in options.items() for word in pair)])
 
 
 def _program() -> tuple[str, ...]:

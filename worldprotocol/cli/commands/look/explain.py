@@ -16,6 +16,7 @@ from worldprotocol.cli.support.redaction import shown_resources
 if TYPE_CHECKING:
     from world.events.lease_events import VerdictGiven
     from world.klis.ledger_view import ReadableLedger
+    from world.log import LoggedEvent
     from world.read_models.leases import Shown
     from worldprotocol.cli.support.point_in_time import PointInTime
 
@@ -84,7 +85,7 @@ def _verdict_wire(then: PointInTime, position: int, verdict: VerdictGiven, shown
         "rule": why.rule,
         "retryAfterMs": verdict.retry_after_ms,
         "leases": [{**one.to_wire(), "resource": shown(one.resource)} for one in verdict.leases],
-        "after": list(_after(then, position, verdict)),
+        "after": list(_after(then, ledger, position, verdict)),
     }
 
 
@@ -152,21 +153,26 @@ def _asked(then: PointInTime, ledger: ReadableLedger, position: int, verdict: Ve
     return [{"predicate": one.predicate.value, "resource": one.resource.text} for one in manifest.triples]
 
 
-def _after(then: PointInTime, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
-    """Yield what the log says later about the request and its leases."""
-    from world.events.lease_events import LeasesExpired, LeasesReleased, LeasesRevoked, RequestWithdrawn, VerdictGiven
-    from world.read_models.decoding import decoded
+def _after(then: PointInTime, ledger: ReadableLedger, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
+    """Yield what the log says later about the request and its leases, up to the point in time."""
+    from world.events.lease_events import LeasesRevoked, RequestWithdrawn, VerdictGiven
+    from world.read_models.request_events import ends_of_leases, events_of_request
 
-    own = {one.lease_id for one in verdict.leases}
-    kinds = (VerdictGiven, LeasesReleased, LeasesExpired, LeasesRevoked, RequestWithdrawn)
-    for logged in then.world.log.read(position, then.position, topics=[kind.TOPIC for kind in kinds]):
-        event = decoded(logged)
+    archive, own = then.world.archive, {one.lease_id for one in verdict.leases}
+    given = archive.event_at(position)
+    found: list[tuple[LoggedEvent, Any]] = [
+        *events_of_request(archive, verdict.request_id, after=position, ledger=ledger),
+        *ends_of_leases(archive.log, given, {one for one in own if one not in ledger.leases}),
+    ]
+    for logged, event in sorted(found, key=lambda one: one[0].position):
+        if logged.position > then.position:
+            return
         rendered = {"position": logged.position, "at": event.at, "topic": logged.topic}
-        if isinstance(event, VerdictGiven) and event.request_id == verdict.request_id:
+        if isinstance(event, VerdictGiven):
             yield {**rendered, "status": event.status, "verdictId": event.verdict_id}
-        elif isinstance(event, RequestWithdrawn) and event.request_id == verdict.request_id:
+        elif isinstance(event, RequestWithdrawn):
             yield {**rendered, "reason": event.reason}
-        elif isinstance(event, LeasesReleased | LeasesExpired | LeasesRevoked) and own & set(event.lease_ids):
+        else:
             why = {"by": event.by, "reason": event.reason} if isinstance(event, LeasesRevoked) else {}
             yield {**rendered, "leaseIds": sorted(own & set(event.lease_ids)), **why}
 

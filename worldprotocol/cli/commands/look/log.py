@@ -142,7 +142,7 @@ def _refuse_unknown(
     if action is not None:
         domains = world.archive.adopted_domains()
         _among(action, sorted({name for domain in domains for name in domain.schema["actions"]}), "action")
-    if actor is not None:
+    if actor is not None and actor not in _registered(world):
         _among(actor, _all_actors(world), "actor")
 
 
@@ -159,8 +159,21 @@ def _listed(names: list[str]) -> str:
     return f"{'is' if len(names) == 1 else 'are'} {', '.join(names[:MAX_LISTED])}{more}"
 
 
+def _registered(world: Realm) -> list[str]:
+    """Return the actors and agents, those who registered them first."""
+    from world.events.realm_events import ActorRegistered
+    from world.read_models.decoding import decoded, registry_events
+
+    by = {decoded(logged).by: None for logged in registry_events(world.log, ActorRegistered)}  # type: ignore[attr-defined]
+    realm = world.realm()
+    return list({**by, **realm.actors, **realm.klis.agents})
+
+
 def _all_actors(world: Realm) -> list[str]:
-    """Return the registered actors, and other names that events give as their actor, such as the operator."""
+    """Return the registered actors, and other names that events give as their actor, such as the operator.
+
+    The whole log is read for them.
+    """
     from world.events.codec import TOPICS
     from world.read_models.decoding import decoded
 

@@ -192,7 +192,8 @@ def _proposal_lines(wire: Mapping[str, Any], then: PointInTime) -> Iterator[str]
     intent, body = wire["intent"], wire["intent"]["body"]
     origin = intent["meta"]["origin"]
     held = f", held: {wire['held']}" if "held" in wire else ""
-    yield f"proposal {wire['proposalId']}: {wire['status']}{held}"
+    ended = f" ({wire['endedReason']})" if "endedReason" in wire else ""
+    yield f"proposal {wire['proposalId']}: {wire['status']}{held}{ended}"
     yield f"  who       {wire['actor']['actorId']} ({wire['actor']['kind']})"
     yield f"  what      {body['type']} {_json(body.get('input'))}"
     if body.get("scopeProposal") is not None:

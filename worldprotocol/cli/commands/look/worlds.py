@@ -25,6 +25,8 @@ def worlds(desk: CommandContext, branch: str | None, limit: int, at: str | None)
         upto = world.log.head().size if at is None else point_of(world, at).position
         heads = heads_at(world.archive, upto)
         rows = lineage_rows(world.archive, heads, LineageQuery(limit, before=upto + 1, branch=branch))
+        if branch is None:
+            world.archive.check_worlds(rows, upto)
         rendered = [lineage_row(row, heads) for row in reversed(rows)]
     if desk.json:
         for one in rendered:

@@ -29,9 +29,10 @@ __all__ = ["sql"]
 def sql(desk: CommandContext, query: str | None, tables: str | None, at: str | None) -> int:
     """Answer QUERY, or the query on stdin if it is `-`; without one, list the tables and their columns.
 
-    The tables are events, proposals, decisions and worlds; the SQL is DuckDB's. The query reads nothing else. The whole
-    log is read for each question; of a large one, export the tables once and ask them with --tables. With --json, each
-    row is one line. Of a cut log, the tables have what is after the cut, and the proposals that were open there.
+    The tables are events, proposals, decisions and worlds; the SQL is DuckDB's. The query reads nothing else. For each
+    question, the tables that it names are made from the log; of a large one, export the tables once and ask them with
+    --tables. With --json, each row is one line. Of a cut log, the tables have what is after the cut, and the proposals
+    that were open there.
     """
     if query is None:
         return _list_columns(desk)
@@ -40,7 +41,7 @@ def sql(desk: CommandContext, query: str | None, tables: str | None, at: str | N
     from worldprotocol.export.tables.questions import ask
 
     text = sys.stdin.read() if query == "-" else query
-    with _folder(desk, tables, at) as folder, ask(folder, text) as answer:
+    with _folder(desk, tables, at, text) as folder, ask(folder, text) as answer:
         _print(desk, answer)
     return 0
 
@@ -56,19 +57,21 @@ def _list_columns(desk: CommandContext) -> int:
 
 
 @contextmanager
-def _folder(desk: CommandContext, tables: str | None, at: str | None) -> Iterator[Path]:
-    """Return a folder of tables: the one that was named, or one that lasts as long as the question."""
+def _folder(desk: CommandContext, tables: str | None, at: str | None, query: str) -> Iterator[Path]:
+    """Return a folder of tables: the one that was named, or one with those of the query, as long as it lasts."""
     if tables is not None:
         yield Path(tables)
         return
     from worldprotocol.export.tables.parquet import export_tables
+    from worldprotocol.export.tables.questions import tables_of
 
+    wanted = tables_of(query)
     with tempfile.TemporaryDirectory(prefix="worldctl-sql-") as name:
         folder = Path(name)
         with desk.look() as world, desk.progress("Reading") as progress:
             upto = None if at is None else moment(world, at).position
             after = desk.archived_upto(world.log)
-            export_tables(world.log, folder, after=after, upto=upto, progress=progress)
+            export_tables(world.log, folder, after=after, upto=upto, tables=wanted, progress=progress)
         yield folder
 
 

@@ -22,6 +22,9 @@ __all__ = ["run_allowed"]
 ANSWER_S: Final = 30.0
 """Longest time for an answer of the server, in seconds."""
 
+MOST_NAMED: Final = 5
+"""Files that others changed meanwhile which are named."""
+
 
 def run_allowed(desk: CommandContext, key: str, argv: Sequence[str], *, is_unconfined: bool) -> int:
     """Run the text of an allowed call, and return its exit code; 125 where nothing was run.
@@ -51,16 +54,23 @@ def run_allowed(desk: CommandContext, key: str, argv: Sequence[str], *, is_uncon
         desk.out.warn(f"worldctl: {result.outcome}: {result.reason}")
     for one in result.not_given_back:
         desk.out.warn(f"worldctl: not given back: {one}")
+    if changed := server.inputs_changed:
+        more = f" and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
+        desk.out.warn(f"worldctl: others changed meanwhile: {', '.join(changed[:MOST_NAMED])}{more}")
     return exit_code_of(result)
 
 
 class _CallOperations:
-    """The operations on calls of a realm; each request has a connection of its own, as threads send them."""
+    """The operations on calls of a realm; each request has a connection of its own, as threads send them.
+
+    ``inputs_changed`` names the files that others changed while the command ran, once its end is reported.
+    """
 
     def __init__(self, address: ServerAddress, realm: str, token: str | None) -> None:
         self._address = address
         self._path = f"/v1/realms/{quote(realm, safe='')}/calls:"
         self._token = token
+        self.inputs_changed: list[str] = []
 
     def send(self, operation: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to an operation; see ``CallServer``."""
@@ -73,4 +83,5 @@ class _CallOperations:
         finally:
             connection.close()
         assert isinstance(found, dict)
+        self.inputs_changed = found.get("inputsChanged") or []
         return found

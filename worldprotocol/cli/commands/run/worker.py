@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.command_context import CommandContext, command, patience_option
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signals import next_note, noted_signals
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--server", metavar="URL", help="Claim over HTTP from a server: https://HOST:PORT, or unix:PATH.")
 @click.option("--realm", "realm_name", default="main", metavar="NAME", help="The realm of the server; main by default.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with an API token, for --server.")
+@patience_option
 @click.option("--once", is_flag=True, help="End when nothing is offered any more.")
 @click.option("--concurrency", type=click.IntRange(1, 256), default=1, metavar="N", help="Effects at the same time.")
 @click.option("--name", metavar="NAME", help="Name of the worker in the log; host and process id by default.")
@@ -64,6 +65,7 @@ def _work(
     options: Mapping[str, Any],
 ) -> int:
     from worldprotocol.api.executing.worker import Worker
+    from worldprotocol.api.waiting.outages import patiently
     from worldprotocol.cli.support.opening import open_for_workers, remote_effects
 
     server, token = options["server"], options["token_file"]
@@ -73,7 +75,9 @@ def _work(
         raise click.UsageError("--workspace is for a realm on this machine; leave it out with --server.")
     opened: Realm | RemoteEffects
     if server is None:
-        opened = open_for_workers(desk, handlers, workspace)
+        opened = patiently(
+            lambda: open_for_workers(desk, handlers, workspace), options["patience"], "Opening the realm"
+        )
     else:
         opened = remote_effects(desk, handlers, server, options["realm_name"], token)
     with opened as source:

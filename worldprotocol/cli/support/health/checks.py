@@ -17,6 +17,9 @@ from world.audit.database_server import RoleRights, role_rights
 from world.audit.index_checks import table_faults, unreadable
 from world.clock import SystemClock
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
+from world.engine.clock_state import clock_state
+from world.engine.writability import write_obstacle
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
 from world.read_models.clock_jumps import clock_jumps
@@ -27,6 +30,7 @@ from world.read_models.packaged_views import PackagedViews
 from world.state.realm_view import RealmView
 from worldprotocol.api.config import Config
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.opening import admit_code
 
@@ -40,6 +44,9 @@ MIN_FREE_BYTES: Final = 256 << 20
 
 MAX_FAULTS: Final = 20
 """Maximum number of faults of the tables that doctor lists one by one."""
+
+MAX_FILE_BYTES: Final = 16 << 20  # up to which doctor has SQLite check every page of the file
+MAX_TIMES: Final = 2_000  # the newest events, whose times doctor looks at
 
 MAX_PROBLEMS: Final = 2
 """Complaints of SQLite's own check that are asked for; doctor shows the first."""
@@ -145,6 +152,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
             yield _writer(realm)
         yield _authentication(realm)
         yield from _clock(world, realm)
+        yield _writable(world)
         yield _unsettled(realm)
 
 
@@ -179,18 +187,38 @@ def _rules(realm: RealmView) -> Iterator[Check]:
 
 
 def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
-    """Name jumps of recorded time; something is to be done where lease time is still ahead of this machine's clock."""
-    limit, now = realm.klis.in_force.max_clock_ahead_ms, SystemClock().now_ms()
-    jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now)
+    """Name jumps of recorded time; something is to be done where this machine's clock and what is recorded differ."""
+    limit, state = realm.klis.in_force.max_clock_ahead_ms, None
+    if not world.log.derives_views:  # exported tables are not written
+        state = clock_state(world.log, SystemClock(), limit)
+    now = SystemClock().now_ms() if state is None else state.now_ms
+    jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now, after=max(0, realm.position - MAX_TIMES))
     rendered = [one.sentence() for one in jumps[:MAX_FAULTS]]
     rendered += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
     ahead = realm.klis.clock - now
     if ahead > limit:
         rendered.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
+    if state is not None and state.kind != "right":
+        rendered.insert(0, f"this machine's clock is {abs(now - state.expected_ms)} ms {state.kind}")
+    if ahead > limit or (state is not None and state.kind != "right"):
         advice = "set this machine's clock right; if it is right, run `worldctl clock confirm --reason WHY`"
         yield Check("clock", False, "; ".join(rendered), advice)
     else:
         yield Check("clock", True, "; ".join(rendered) or "recorded time does not jump")
+
+
+def _writable(world: Realm) -> Check:
+    """Say whether a command would be accepted now; no byte is changed for that."""
+    if world.log.derives_views:
+        return Check("writable", ok=True, facts="exported tables are never written")
+    probe = WriteProbe(lambda: write_obstacle(world.archive, SystemClock()))
+    obstacle = probe.obstacle()
+    probe.join(WITHIN_S)
+    if obstacle is None:
+        return Check("writable", ok=True, facts="a command would be accepted now")
+    is_ok = obstacle.code == ErrorCode.LOG_FENCED  # on purpose; `writer` says so
+    advice = "" if is_ok or obstacle.code not in list(ErrorCode) else ErrorCode(obstacle.code).remedy or ""
+    return Check("writable", is_ok, f"{obstacle.message} [{obstacle.code}]", advice)
 
 
 def _authentication(realm: RealmView) -> Check:
@@ -214,12 +242,14 @@ def _wal(world: Realm) -> Check:
 
 
 def _file(world: Realm) -> Check:
-    """Check the file by SQLite; ``verify`` lists the faults."""
+    """Check a small file by SQLite; ``verify`` checks every file, and lists the faults."""
+    size = Path(world.log.address.path).stat().st_size
+    if size > MAX_FILE_BYTES:
+        return Check("file", ok=True, facts=f"{size >> 20} MiB; `worldctl verify` checks its pages")
     problems = world.log.audit_storage(MAX_PROBLEMS)
     if not problems:
         return Check("file", ok=True, facts="SQLite finds every page and index whole")
-    rendered = " ".join(problems[0].split())
-    facts = rendered if len(problems) == 1 else f"{rendered} (and more)"
+    facts = " ".join(problems[0].split()) + (" (and more)" if len(problems) > 1 else "")
     return Check("file", False, facts, "run `worldctl verify`, and restore the log from a copy", is_damage=True)
 
 

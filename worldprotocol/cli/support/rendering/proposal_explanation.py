@@ -53,6 +53,7 @@ def explain_proposal(
         "kind": "proposal",
         "proposalId": proposal_id,
         "status": proposal.status,
+        "endedReason": proposal.ended_reason,
         "actor": proposal.submitted.actor.to_wire(),
         "action": proposal.intent.body.type,
         "input": proposal.intent.body.input,
@@ -100,7 +101,8 @@ def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]],
     from worldprotocol.policy_tools.explain import trace_lines
     from worldprotocol.terminal_text import visible
 
-    yield f"proposal {wire['proposalId']}: {wire['status']}"
+    ended = "" if wire["endedReason"] is None else f" ({wire['endedReason']})"
+    yield f"proposal {wire['proposalId']}: {wire['status']}{ended}"
     yield from ruling_lines(wire)
     yield from trace_lines(wire)
     if wire["note"] is not None:
@@ -166,10 +168,10 @@ def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJud
 def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
     """Return the adoption by which a policy was in force then; without a position where it was adopted later."""
     from world.events.policy_events import PolicyAdopted
-    from world.read_models.decoding import decoded
+    from world.read_models.decoding import decoded, registry_events
 
     found: tuple[int | None, PolicyAdopted] | None = None
-    for logged in then.world.log.read(upto=then.position, topics=[PolicyAdopted.TOPIC]):
+    for logged in registry_events(then.world.log, PolicyAdopted, upto=then.position):
         event = decoded(logged)
         if isinstance(event, PolicyAdopted) and event.policy_hash == policy_hash:
             if before is None or logged.position < before:

@@ -36,7 +36,7 @@ def _exit_code(result: Mapping[str, Any]) -> int:
         return 1
     if result["status"] not in _UNDER_WAY:
         return 0
-    return HELD if "held" in result else WAITING
+    return HELD if "held" in result and not result.get("isCallerAwaited") else WAITING
 
 
 CARRIED_ON: Final = (
@@ -61,8 +61,10 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
         "branch": proposal.branch,
         "attempt": proposal.submitted.attempt,
     }
-    if proposal.held is not None:
+    if proposal.held is not None and (proposal.held.cause != "caller" or leases is None):
         rendered["held"] = held_words(proposal.held)
+        if proposal.held.cause == "caller":
+            rendered["isCallerAwaited"] = True
     ruling = proposal.asked
     if ruling is not None:
         questions = to_wire(proposal.open_questions)
@@ -78,6 +80,8 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
         rendered["offered"] = [{"effect": one.effect, "state": one.state} for one in offered]
     if proposal.world_id is not None:
         rendered["worldId"] = proposal.world_id
+    if proposal.ended_reason is not None:
+        rendered["endedReason"] = proposal.ended_reason
     if proposal.error is not None:
         rendered["failure"] = proposal.error.to_wire()
     return rendered
@@ -103,8 +107,7 @@ def in_words(outcome: dict[str, Any]) -> list[str]:
     words = [f"{outcome['status']}: {doing}, proposal {outcome['proposalId']}"]
     if outcome["attempt"] > 1:
         words[0] += f", attempt {outcome['attempt']}"
-    if "held" in outcome:
-        words.append(f"held: {outcome['held']}; `worldctl inbox` lists what is held, `worldctl doctor` what to do")
+    words += [*([outcome["endedReason"]] if "endedReason" in outcome else []), *_held_in_words(outcome)]
     if "worldId" in outcome:
         words.append(f"world {outcome['worldId']}")
     if "failure" in outcome:
@@ -114,10 +117,19 @@ def in_words(outcome: dict[str, Any]) -> list[str]:
         words.append(f"workers perform: {waiting}; `worldctl effects` lists them")
     elif "leases" in outcome:
         words += [f"waits {lacking_in_words(outcome['leases'], SystemClock().now_ms())}", CARRIED_ON]
-    elif outcome["status"] == "evaluating":
+    elif outcome["status"] == "evaluating" and "waitsFor" in outcome:
         for question in outcome.get("questions", ()):
             words.append(f"{question['by']['actorId']} asks: {question['reason']}")
-        words.append(f"waits for {', '.join(outcome.get('waitsFor', ()))}: {outcome.get('reason', '')}")
+        words.append(f"waits for {', '.join(outcome['waitsFor'])}: {outcome.get('reason', '')}")
     elif outcome["status"] in ("rejected", "superseded") and "decision" in outcome:
         words.append(f"{outcome['decision'].get('reason') or ''}")
     return words
+
+
+def _held_in_words(outcome: Mapping[str, Any]) -> list[str]:
+    """Return why a proposal is held, and what to do where that is not its caller's matter."""
+    if "held" not in outcome:
+        return []
+    if outcome.get("isCallerAwaited"):
+        return [outcome["held"]]
+    return [f"held: {outcome['held']}; `worldctl inbox` lists what is held, `worldctl doctor` what to do"]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ECHO = """
 import asyncio, subprocess, sys
-from worldprotocol.agents.stdio_transport import stdio_transport
+from worldprotocol.agents.mcp.stdio_transport import stdio_transport
 
 async def main():
     async with stdio_transport() as transport:

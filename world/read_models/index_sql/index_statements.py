@@ -12,9 +12,27 @@ from functools import cache
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Table,
+    Text,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 
-from world.events.base import LINEAGE_STREAM
+from world.events.base import REALM_STREAM
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
+from world.events.run_events import RunOpened
 from world.log import SqlStatement, ViewCursor, compiled
 from world.log.sql.statement import dialect
 from world.log.tables import EVENTS
@@ -54,39 +72,53 @@ def _after_update() -> Any:
     )
 
 
-def _counts() -> Any:
-    """Return the query for the row counts of four tables, each with the number of events that create a row.
+class _PlainText(ColumnElement[str]):
+    """A text of the log in the collation of the index, whose indexes PostgreSQL does not use otherwise."""
 
-    All counts are of the same moment. The query reads the index on streams, and the events of the lineage.
+    inherit_cache = False
+    type = Text()
+
+    def __init__(self, column: ColumnElement[str]) -> None:
+        self.column = column
+
+
+@compiles(_PlainText)
+def _as_it_is(element: _PlainText, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.column, **options)
+
+
+@compiles(_PlainText, "postgresql")
+def _in_default_collation(element: _PlainText, compiler: SQLCompiler, **options: Any) -> str:
+    return f'{compiler.process(element.column, **options)} COLLATE "default"'
+
+
+def _recent() -> Any:
+    """Return the query for the numbers of rows of ``RECENT_ROWS`` after a position, each with that of their events.
+
+    All numbers are of the same moment. The query reads the events after the position.
     """
 
-    def rows(table: Any) -> Any:
-        return select(func.count()).select_from(table).where(table.c.log_id == _LOG).scalar_subquery()
+    def rows(table: Any, at: Any) -> Any:
+        mine = table.c.log_id == _LOG, at > bindparam("since", type_=BigInteger)
+        return select(func.count()).select_from(table).where(*mine).scalar_subquery()
 
-    def events(*conditions: Any) -> Any:
-        mine = EVENTS.c.log_id == _LOG
-        return select(func.count()).select_from(EVENTS).where(mine, *conditions).scalar_subquery()
-
-    def of_lineage(topic: str) -> Any:
-        return events(EVENTS.c.stream == "lineage", EVENTS.c.topic == topic)
-
-    others = [EVENTS.c.stream != name for name in ("realm", "lineage", "klis")]
-    others += [EVENTS.c.stream.not_like(f"{kind}:%") for kind in ("projection", "run")]
-    first = EVENTS.c.version == 1
-    opened = first, EVENTS.c.stream >= "run:", EVENTS.c.stream < "run;", EVENTS.c.topic == "run.opened"
-    worlds, branches = of_lineage("world.sealed"), of_lineage("branch.created")
-    proposals, runs = events(first, *others), events(*opened)
-    return select(*(rows(WORLDS), worlds, rows(BRANCHES), branches), *(rows(PROPOSALS), proposals, rows(RUNS), runs))
-
-
-def _extent() -> Any:
-    """Return the query for the version of the stream of the lineage and the numbers of rows that its events make.
-
-    Besides branch switches, which are landmarks, each of its events makes a row of a world or of a branch.
-    """
-    newest = select(func.max(EVENTS.c.version)).where(EVENTS.c.log_id == _LOG, EVENTS.c.stream == LINEAGE_STREAM)
-    counts = [select(func.count()).select_from(table).where(table.c.log_id == _LOG) for table in (WORLDS, BRANCHES)]
-    return select(*(one.scalar_subquery() for one in (newest, *counts)))
+    topic, of_registry = EVENTS.c.topic, EVENTS.c.stream == REALM_STREAM
+    of_proposal = topic == ProposalSubmitted.TOPIC
+    listed = (
+        select(literal_column("1"))
+        .where(_P.log_id == _LOG, _P.proposal_id == _PlainText(EVENTS.c.stream))
+        .scalar_subquery()
+    )
+    pairs = (
+        (rows(WORLDS, _W.position), topic == WorldSealed.TOPIC),
+        (rows(BRANCHES, _B.created_pos), topic == BranchCreated.TOPIC),
+        (func.count(case((of_proposal, listed))), of_proposal),  # each looked up: a join could read all proposals
+        (rows(RUNS, _R.opened_pos), topic == RunOpened.TOPIC),
+        (rows(LANDMARK_ROWS, LANDMARK_ROWS.c.position), of_registry | (topic == BranchSwitched.TOPIC)),
+    )
+    counts = [one for row, made in pairs for one in (row, func.count(case((made, 1))))]
+    span = EVENTS.c.id > bindparam("low", type_=BigInteger), EVENTS.c.id <= bindparam("high", type_=BigInteger)
+    return select(*counts).select_from(EVENTS).where(*span)
 
 
 def _ends() -> Any:
@@ -112,10 +144,11 @@ def _line() -> Any:
 
 def _descendants() -> Any:
     """Return the query that counts the descendants of a world as of a position."""
-    mine = _W.log_id == _LOG, _W.position <= bindparam("upto")
+    position = _W.position + 0  # by the column alone, SQLite would look worlds up by their position
+    mine = _W.log_id == _LOG, position <= bindparam("upto")
     below = select(_W.world_id, _W.position).where(*mine, _W.parent == bindparam("of_world"))
     line = below.cte("below", recursive=True)
-    later = _W.position > line.c.position  # prevents an endless recursion in a damaged index
+    later = position > line.c.position  # prevents an endless recursion in a damaged index
     line = line.union_all(select(_W.world_id, _W.position).where(*mine, _W.parent == line.c.world_id, later))
     return select(func.count()).select_from(line)
 
@@ -127,8 +160,7 @@ def _prefix(found: Any, log_id: Any, key: Any) -> Any:
 
 
 SOURCES: Final[Mapping[str, Any]] = {
-    "counts": _counts(),
-    "extent": _extent(),
+    "recent": _recent(),
     "ends": _ends(),
     "line": _line(),
     "descendants": _descendants(),
@@ -190,12 +222,28 @@ SOURCES: Final[Mapping[str, Any]] = {
     .order_by(_P.submitted_pos.desc())
     .offset(bindparam("number"))
     .limit(1),
+    "newest_ended": select(_P.ended_pos)
+    .where(
+        _P.log_id == _LOG,
+        _P.branch == bindparam("of_branch"),
+        _P.status == bindparam("of_status"),
+        _P.ended_pos <= bindparam("upto"),
+    )
+    .order_by(_P.ended_pos.desc())
+    .limit(1),
     "branches": select(_B.name, _B.head, _B.tip).where(_B.log_id == _LOG).order_by(_B.created_pos),
     "landmarks": select(LANDMARK_ROWS.c.position)
     .where(LANDMARK_ROWS.c.log_id == _LOG)
     .order_by(LANDMARK_ROWS.c.position),
     "world": select(*_WORLD).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")),
-    "children": select(*_WORLD).where(_W.log_id == _LOG, _W.parent == bindparam("of_world")).order_by(_W.position),
+    "children": select(*_WORLD)
+    .where(_W.log_id == _LOG, _W.parent == bindparam("of_world"))
+    .order_by(_W.position + 0),  # ordered by the column alone, SQLite would read all worlds in the order of an index
+    "sealed": select(func.count()).where(
+        EVENTS.c.id > bindparam("low", type_=BigInteger),
+        EVENTS.c.id <= bindparam("high", type_=BigInteger),
+        EVENTS.c.topic == WorldSealed.TOPIC,
+    ),
     "worlds": select(*_WORLD).where(_W.log_id == _LOG).order_by(_W.position.desc()).limit(bindparam("most")),
     "worlds_before": select(*_WORLD)
     .where(_W.log_id == _LOG, _W.position < bindparam("before"))
@@ -207,7 +255,9 @@ SOURCES: Final[Mapping[str, Any]] = {
     "proposals_by_key": select(_P.proposal_id)
     .where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key"))
     .order_by(_P.attempt),
-    "status_counts": select(_P.status, func.count()).where(_P.log_id == _LOG).group_by(_P.status),
+    "ended_counts": select(_P.status, func.count())
+    .where(_P.log_id == _LOG, _P.ended_pos <= bindparam("upto"))
+    .group_by(_P.status),
     "checkpoint": select(CHECKPOINTS.c.data).where(
         CHECKPOINTS.c.log_id == _LOG, CHECKPOINTS.c.world_id == bindparam("of_world")
     ),
@@ -299,7 +349,7 @@ def write_rows(cursor: ViewCursor, changes: Sequence[tuple[str, Sequence[Row]]])
 
     Args:
         cursor: of the log, in a transaction.
-        changes: names of statements (``world.read_models.index_statements``) with the values of their rows, without
+        changes: names of statements with the values of their rows, without
             the log. No row is both inserted and updated.
     """
     present = [(name, rows) for name, rows in changes if rows]

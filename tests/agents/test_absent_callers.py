@@ -1,0 +1,214 @@
+"""What a server does about callers that are gone, by clocks of the test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from world.clock import ManualClock
+from world.errors import RefusedError
+from world.events.caller_events import Attended, CallerLeft, SessionMoved
+from worldprotocol.agents.call_values import Allowed, ToolCall
+from worldprotocol.agents.command_runs import CommandRuns, RunRequest
+from worldprotocol.agents.tool_calls import ToolCalls
+from worldprotocol.api.callers.sessions import hold_session
+from worldprotocol.api.config import read_config
+from worldprotocol.api.realm import Realm
+from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
+from worldprotocol.server.governed.presence import SILENT_S, Presence
+from worldprotocol.server.governed.running_calls import RunningCalls
+
+FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False, "hidden": False}
+NAME = ("bot", "s")
+
+
+class Monotonic:
+    """A monotonic clock that stands still."""
+
+    seconds = 1_000.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self.seconds
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(str(files("worldprotocol") / "templates" / "coding-agents"), tmp_path / "realm")
+    return tmp_path / "realm"
+
+
+@pytest.fixture
+def realm(folder: Path) -> Iterator[Realm]:
+    config = read_config(folder / "world.toml")
+    with Realm.from_config(config, create=True, clock=ManualClock(1_800_000_000_000)) as opened:
+        opened.register("ann", "human", binding={"kind": "auto_approve"})
+        opened.register("bot", "agent", binding={"kind": "auto_approve"})
+        yield opened
+
+
+@pytest.fixture
+def clock() -> Monotonic:
+    return Monotonic()
+
+
+@pytest.fixture
+def absent(realm: Realm, clock: Monotonic) -> AbsentCallers:
+    return AbsentCallers(realm, Presence(clock), RunningCalls(clock))
+
+
+def begun(realm: Realm, key: str = "a") -> str:
+    attended = Attended(by="hook")
+    trace = {"client": "codex", "session": "s"}
+    found = ToolCalls(realm, "bot").begin(ToolCall(key, "file.edit", FILE, trace=trace, attended=attended))
+    assert isinstance(found, Allowed)
+    return found.proposal.proposal_id
+
+
+def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic
+) -> None:
+    name = begun(realm)
+    absent.presence.renew(NAME)
+    realm.host.cancel(name, by="ann", reason="it hangs")
+    absent.end_cancelled()
+    assert realm.proposal(name).status == "executing"  # it is there, and has 15 s
+    clock.seconds += MISSES_S + 1
+    absent.end_cancelled()
+    ended = realm.proposal(name)
+    assert (ended.status, len(realm.realm().klis.leases)) == ("failed", 0)
+    [left] = [one for _, one in realm.events() if isinstance(one, CallerLeft)]
+    assert (left.noticed_by, left.calls, left.client, left.session) == ("operator", [name], "codex", "s")
+
+
+def test_a_session_is_silent_after_its_time_and_not_for_the_time_of_a_stopped_server(
+    absent: AbsentCallers, clock: Monotonic
+) -> None:
+    presence = absent.presence
+    presence.meet(("bot", "http"), "codex")
+    presence.renew(NAME)
+    clock.seconds += SILENT_S
+    assert presence.silent() == []
+    clock.seconds += 1
+    assert presence.silent() == [NAME]  # and never one that was not renewed
+    presence.shift(5.0)
+    assert presence.silent() == []
+
+
+def test_the_sessions_of_a_server_that_ended_are_taken_over(
+    realm: Realm, folder: Path, absent: AbsentCallers, clock: Monotonic
+) -> None:
+    with Realm.from_config(read_config(folder / "world.toml"), clock=ManualClock(1_800_000_000_000)) as first:
+        name = begun(first)
+        hold_session(first, *NAME, "codex")
+        absent.take_over()  # it is there
+        assert absent.presence.find(NAME) is None
+    absent.take_over()
+    absent.take_over()
+    assert len([one for _, one in realm.events() if isinstance(one, SessionMoved)]) == 1
+    clock.seconds += SILENT_S + 1
+    assert absent.presence.silent() == [NAME]
+    assert absent.end_session(NAME, "renewal", of_holder=True) == [name]
+    assert absent.presence.find(NAME) is None
+
+
+def test_a_call_whose_end_could_not_be_recorded_ends_later(
+    realm: Realm, absent: AbsentCallers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = begun(realm)
+    absent.presence.depart(name)
+    with monkeypatch.context() as broken:
+        broken.setattr(AbsentCallers, "end_call", lambda *_, **__: (_ for _ in ()).throw(OSError("no disk")))
+        with pytest.raises(OSError, match="no disk"):
+            absent.end_departed()
+    absent.end_departed()
+    assert realm.proposal(name).status == "failed"
+    assert absent.presence.departed() == []
+
+
+def test_a_connection_that_is_made_again_is_noticed(absent: AbsentCallers) -> None:
+    presence = absent.presence
+    with presence.departing("p") as has_returned:
+        assert not has_returned()
+        with presence.waiting("p"):
+            pass
+        assert has_returned()
+    with presence.departing("p") as has_returned:
+        assert not has_returned()
+
+
+COMMAND = {
+    "command": "make",
+    "cwd": "/",
+    "kinds": [],
+    "reads": [],
+    "writes": ["/*"],
+    "touches": [],
+    "hosts": [],
+    "confined": True,
+    "boundary": "namespaces",
+    "widened": False,
+    "tool": "Bash",
+    "guarded": False,
+    "hidden": False,
+}
+
+
+def allowed_run(realm: Realm) -> str:
+    """Begin the call of a shell command that `worldctl run --call` makes; return its proposal."""
+    trace, attended = {"client": "codex", "session": "s", "isRun": True}, Attended(by="run")
+    found = ToolCalls(realm, "bot").begin(ToolCall("r", "command.run", COMMAND, trace=trace, attended=attended))
+    assert isinstance(found, Allowed)
+    return found.proposal.proposal_id
+
+
+def run(realm: Realm, absent: AbsentCallers) -> None:
+    """Begin the run of the command."""
+    CommandRuns(realm, "bot").begin(RunRequest("r", "make", "namespaces", False), "namespaces")
+    absent.running.hear("bot", "r")
+
+
+def test_a_run_that_began_is_not_begun_again(realm: Realm, absent: AbsentCallers) -> None:
+    allowed_run(realm)
+    run(realm, absent)
+    with pytest.raises(RefusedError, match="its run began before") as refused:
+        run(realm, absent)
+    assert refused.value.code == "CALL_NOT_OPEN"
+
+
+@pytest.mark.parametrize(("is_begun", "code"), [(True, "TOOL_OUTCOME_UNKNOWN"), (False, "TOOL_NOT_CALLED")])
+def test_a_silent_run_ends_by_what_is_known_of_it(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic, *, is_begun: bool, code: str
+) -> None:
+    name = allowed_run(realm)
+    if is_begun:
+        run(realm, absent)
+    else:
+        absent.running.expect("bot", "r")
+    clock.seconds += SILENT_S + 1
+    [silent] = absent.running.silent()
+    absent.end_run(silent)
+    ended = realm.proposal(name)
+    assert ended.error is not None
+    assert (ended.error.code, len(realm.realm().klis.leases), absent.running.silent()) == (code, 0, [])
+
+
+def test_a_run_outlives_its_session_until_it_has_reported(realm: Realm, absent: AbsentCallers) -> None:
+    name = allowed_run(realm)
+    run(realm, absent)
+    assert absent.end_session(NAME, "process") == []
+    assert len(realm.realm().klis.leases) == 1  # its processes may still write
+    assert not absent.running.hear("bot", "r")  # which it is told with its next request
+    assert realm.proposal(name).status == "executing"
+
+
+def test_an_allowed_run_that_did_not_begin_ends_with_its_session(realm: Realm, absent: AbsentCallers) -> None:
+    name = allowed_run(realm)
+    assert absent.end_session(NAME, "process") == [name]
+    ended = realm.proposal(name)
+    assert ended.error is not None
+    assert (ended.error.code, len(realm.realm().klis.leases)) == ("TOOL_NOT_CALLED", 0)

@@ -1,0 +1,225 @@
+"""What a server does when callers are gone: it ends their calls, and takes over the sessions of servers that ended.
+
+A session has ended where its renewals stopped, a run where it was silent, a request where its connection ended. A run
+is a caller of its own: it outlives the session by the time in which it ends its processes and reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from world.errors import WorldProtocolError
+from world.events.caller_events import NoticedBy
+from world.state.proposal import Proposal
+from worldprotocol.agents.call_values import EFFECT
+from worldprotocol.agents.command_runs import has_begun, is_run
+from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
+from worldprotocol.api.realm import Realm
+from worldprotocol.server.governed.presence import Presence, SessionName
+from worldprotocol.server.governed.running_calls import RunName, RunningCalls
+from worldprotocol.server.threads import Threads
+
+__all__ = ["AbsentCallers", "watch_callers"]
+
+_LOGGER = logging.getLogger("worldprotocol.server")
+
+INTERVAL_S: Final = 1.0
+"""Time between two looks for callers that are gone, in seconds."""
+
+TAKES_OVER_S: Final = 10.0
+"""Time between two looks for sessions whose server ended, in seconds."""
+
+STOPPED_S: Final = 3.0
+"""Delay of a look after which this process is taken as having been stopped, in seconds."""
+
+MISSES_S: Final = 7.0
+"""Time without a sign after which the caller of a cancelled call is not waited for, in seconds."""
+
+UNKNOWN: Final = "unknown"
+"""Recorded as the program of a caller that stated none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentCallers:
+    """Ends what the callers of one realm left.
+
+    Args:
+        realm: the realm, open for acting.
+        presence: the callers that this server hears.
+        running: the runs that this server hears.
+    """
+
+    realm: Realm
+    presence: Presence
+    running: RunningCalls
+
+    def end_call(self, proposal_id: str, noticed_by: NoticedBy, *, is_made: bool) -> None:
+        """End a call whose caller is gone.
+
+        Args:
+            proposal_id: its proposal.
+            noticed_by: how it was noticed.
+            is_made: whether the call may have been made, where it was begun.
+        """
+        proposal = self.realm.realm().proposals.get(proposal_id)
+        if proposal is None:
+            return
+        trace = proposal.submitted.trace or {}
+        session = trace.get("session")
+        left = Leaving(
+            actor_id=proposal.submitted.actor.actor_id,
+            client=str(trace.get("client") or UNKNOWN),
+            noticed_by=noticed_by,
+            session=None if session is None else str(session),
+            calls=[proposal_id],
+            not_made=() if is_made else (proposal_id,),
+        )
+        caller_left(self.realm, left)
+
+    def end_departed(self) -> None:
+        """End the calls whose connections ended, and whose ends could not be recorded then."""
+        for proposal_id in self.presence.departed():
+            self.end_call(proposal_id, "connection", is_made=False)
+            self.presence.settle(proposal_id)
+
+    def end_session(
+        self, name: SessionName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
+    ) -> list[str]:
+        """End the calls of a session that has ended, and return the ids of their proposals.
+
+        Args:
+            name: actor and id of the session.
+            noticed_by: how it was noticed.
+            of_holder: leave a session alone that another server holds.
+            realm: the realm for the caller that says so; None is this server.
+        """
+        actor_id, session = name
+        calls = list(_of_session(self.realm.realm().proposals.values(), name))
+        begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one)) is not None}
+        kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard(actor_id, key)}
+        for proposal_id in kept:
+            self.running.dismiss(actor_id, begun[proposal_id])
+        not_made = {one.proposal_id for one in calls if is_run(one) and one.proposal_id not in begun}
+        left = Leaving(
+            actor_id=actor_id,
+            client=self._client(name, calls),
+            noticed_by=noticed_by,
+            session=session,
+            kept=kept,
+            not_made=not_made,
+        )
+        ended = caller_left(realm or self.realm, left, of_holder=of_holder)
+        self.presence.forget(name)
+        return ended
+
+    def end_run(self, name: RunName) -> None:
+        """End the call of a run that is silent."""
+        actor_id, key = name
+        for proposal in self.realm.realm().proposals.values():
+            if proposal.submitted.actor.actor_id == actor_id and key in (one.key for one in proposal.claims.values()):
+                self.end_call(proposal.proposal_id, "connection", is_made=_begun_run(self.realm, proposal) is not None)
+        self.running.end(actor_id, key)
+
+    def end_cancelled(self) -> None:
+        """End the cancelled calls that are being made by callers of which there is no sign."""
+        for proposal in self.realm.realm().proposals.values():
+            if proposal.cancelled is None or not any(_keys(proposal)):
+                continue
+            actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal)
+            session = str((proposal.submitted.trace or {}).get("session"))
+            is_gone = self.presence.is_silent((actor_id, session), MISSES_S)
+            if run is not None:
+                is_gone = not self.running.is_heard(actor_id, run, MISSES_S)
+            if is_gone:
+                self.end_call(proposal.proposal_id, "operator", is_made=True)
+
+    def take_over(self) -> None:
+        """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
+        acting = self.realm._acting
+        for name, calls in _by_session(self.realm.realm().proposals.values()).items():
+            actor_id, session = name
+            known = self.presence.find(name)
+            held = None if known is not None and known.is_held else held_session(self.realm, actor_id, session)
+            if held is not None and held.server != acting.worker and acting.is_gone(held.server):
+                hold_session(self.realm, actor_id, session, held.client)
+                self.presence.take_over(name, held.client)
+            begun = [one for one in calls if one.started is not None and acting.is_gone(one.started.worker)]
+            for key in filter(None, (_begun_run(self.realm, one) for one in begun)):
+                self.running.expect(actor_id, key)
+
+    def _client(self, name: SessionName, calls: Iterable[Proposal]) -> str:
+        known = self.presence.find(name)
+        if known is not None and known.client is not None:
+            return known.client
+        stated = ((one.submitted.trace or {}).get("client") for one in calls)
+        held = held_session(self.realm, *name)
+        return next((str(one) for one in stated if one), UNKNOWN if held is None else held.client)
+
+
+async def watch_callers(absent: AbsentCallers, threads: Threads) -> None:
+    """End what callers left that are gone, until the task is cancelled."""
+    looked = took_over = time.monotonic()
+    await _take_over(absent, threads)
+    while True:
+        await asyncio.sleep(INTERVAL_S)
+        now = time.monotonic()
+        if now - looked > INTERVAL_S + STOPPED_S:  # a stopped process hears nobody
+            absent.presence.shift(now - looked)
+            absent.running.shift(now - looked)
+        looked = now
+        try:
+            for name in absent.presence.silent():
+                await threads.run(partial(absent.end_session, name, "renewal", of_holder=True))
+            for run in absent.running.silent():
+                await threads.run(partial(absent.end_run, run))
+            await threads.run(absent.end_departed)
+            await threads.run(absent.end_cancelled)
+        except (WorldProtocolError, OSError) as error:
+            _LOGGER.error("The calls of callers that are gone could not be ended: %s", error)
+        if now - took_over >= TAKES_OVER_S:
+            took_over = now
+            await _take_over(absent, threads)
+
+
+async def _take_over(absent: AbsentCallers, threads: Threads) -> None:
+    try:
+        await threads.run(absent.take_over)
+    except (WorldProtocolError, OSError) as error:
+        _LOGGER.error("Sessions whose servers ended could not be transferred to this one: %s", error)
+
+
+def _of_session(proposals: Iterable[Proposal], name: SessionName) -> Iterator[Proposal]:
+    for one in proposals:
+        trace = one.submitted.trace or {}
+        if (one.submitted.actor.actor_id, trace.get("session")) == name:
+            yield one
+
+
+def _by_session(proposals: Iterable[Proposal]) -> dict[SessionName, list[Proposal]]:
+    found: dict[SessionName, list[Proposal]] = {}
+    for one in proposals:
+        session = (one.submitted.trace or {}).get("session")
+        if one.submitted.attended is not None and session is not None:
+            found.setdefault((one.submitted.actor.actor_id, str(session)), []).append(one)
+    return found
+
+
+def _keys(proposal: Proposal) -> Iterator[str]:
+    """Yield the keys with which calls of a proposal were begun."""
+    for name, claim in proposal.claims.items():
+        if claim.key is not None and proposal.requested[name].requirement.type == EFFECT:
+            yield claim.key
+
+
+def _begun_run(realm: Realm, proposal: Proposal) -> str | None:
+    """Return the key of the call whose run began; None where none did."""
+    if not is_run(proposal):
+        return None
+    begun = (one.key for one in proposal.claims.values() if one.key is not None and has_begun(realm, one))
+    return next(begun, None)

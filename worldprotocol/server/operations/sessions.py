@@ -1,0 +1,58 @@
+"""Operations on sessions of agents: their renewals, and their ends.
+
+A session is renewed by the process that guards it, which holds the agent's process; one that was renewed and is not
+renewed any more has ended (``worldprotocol.server.governed.absent_callers``). Presence is not recorded.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import Response
+
+from world.state.access import right_fault
+from worldprotocol.api.callers.sessions import hold_session
+from worldprotocol.server.bodies import SessionsToRenew, SessionToEnd
+from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.governed.calls import agents_of
+from worldprotocol.server.governed.presence import SessionName
+from worldprotocol.server.operation_table import handles
+
+__all__: list[str] = []
+
+
+@handles("sessions.renew")
+async def renew_sessions(call: Authorized, body: SessionsToRenew) -> Response:
+    """Note that sessions of the caller are there; one whose program is known is recorded with its first renewal."""
+    presence = agents_of(call).presence
+    for session in dict.fromkeys(body.sessions):
+        name = call.actor_id, session
+        known = presence.renew(name)
+        if not known.is_held and known.client is not None:
+            await call.run(partial(hold_session, call.hosted.realm, *name, known.client, known.version))
+            presence.take_over(name, known.client)
+    return answer({"renewed": len(body.sessions)})
+
+
+@handles("sessions.end")
+async def end_session(call: Authorized, body: SessionToEnd) -> Response:
+    """End the calls of a session whose program has ended, and return the ids of their proposals.
+
+    An operator may end the sessions of any actor.
+    """
+    absent = agents_of(call).absent(call.hosted.realm)
+    ended: list[str] = []
+    for name in await call.run(partial(_named, call, body.session)):
+        noticed_by = body.noticedBy if name[0] == call.actor_id else "operator"
+        ended += await call.run(partial(absent.end_session, name, noticed_by, realm=call.realm))
+    return answer({"calls": ended})
+
+
+def _named(call: Call, session: str) -> list[SessionName]:
+    """Return the sessions that a caller may end: its own, and as an operator all of that id."""
+    view = call.hosted.realm.realm()
+    names = [(call.actor_id, session)]
+    if right_fault(view, call.verified, ("operator",), call.service.clock.now_ms()) is None:
+        calls = (one for one in view.proposals.values() if (one.submitted.trace or {}).get("session") == session)
+        names += [(one.submitted.actor.actor_id, session) for one in calls]
+    return list(dict.fromkeys(names))

@@ -1,0 +1,1 @@
+"""Calls of tools in simulations, whose callers leave."""
