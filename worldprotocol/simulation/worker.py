@@ -101,7 +101,7 @@ class LostWakes(dict[Place, None]):
         """Count a place and forget it."""
         self.count += 1
 
-    def update(self, places: Any = ()) -> None:  # no places are given by name
+    def update(self, places: Any = ()) -> None:
         """Count places and forget them."""
         self.count += len(list(places))
 
