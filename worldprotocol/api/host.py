@@ -274,8 +274,8 @@ class Hosting:
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
         """Cancel a proposal: withdraw it where it is not decided, else stop its effects and undo its file changes.
 
-        A withdrawn proposal ends as superseded, and its request for leases leaves the queue; an execution ends failed. An
-        actor that performs an effect itself, as the call of a tool, has 15 s to report it.
+        A withdrawn proposal ends as superseded, and its request for leases leaves the queue; an execution ends failed.
+        An actor that performs an effect itself, as the call of a tool, has 15 s to report it.
 
         Args:
             proposal_id: an open proposal.

@@ -9,6 +9,7 @@ __all__ = [
     "ANY",
     "FLAG",
     "HASH",
+    "HOOK_ANSWER",
     "ID",
     "INT",
     "OBJECT",
@@ -55,6 +56,15 @@ ID: Final = "0198b2c4-6f3e-7a10-8c55-2f6d1f0a9b01"
 WORLD: Final = "9f" * 32
 HASH: Final = "5b" * 32
 ACTOR: Final = {"actorId": "bot", "kind": "agent"}
+
+HOOK_ANSWER: Final = {
+    "hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "allow",
+        "permissionDecisionReason": f"Allowed by proposal {ID}.",
+    }
+}
+"""Example of the answer to a hook of Claude Code."""
 
 RUN_TERMS: Final[tuple[Schema, Any]] = (
     shape(

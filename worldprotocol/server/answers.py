@@ -9,6 +9,7 @@ from worldprotocol.server.answer_schemas import (
     ANY,
     FLAG,
     HASH,
+    HOOK_ANSWER,
     ID,
     INT,
     OBJECT,
@@ -338,16 +339,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),
         {"proposalId": ID, "status": "completed", "inputsChanged": ["FILE:/src/app.py"]},
     ),
-    "hooks.call": (
-        OBJECT,
-        {
-            "hookSpecificOutput": {
-                "hookEventName": "PreToolUse",
-                "permissionDecision": "allow",
-                "permissionDecisionReason": f"Allowed by proposal {ID}.",
-            }
-        },
-    ),
+    "hooks.call": (OBJECT, HOOK_ANSWER),
     "mcp.pins": (
         shape(server=TEXT, pins=or_null(OBJECT)),
         {"server": "git", "pins": {"instructions": None, "tools": {"git_status": {"name": "git_status"}}}},
@@ -432,7 +424,7 @@ BODIES: Final[dict[str, Any]] = {
         "tool_use_id": "toolu_01",
     },
     "commands.run": {"arguments": ["lease", "list", "--json"]},
-    "verify.start": {},
+    **{name: {} for name in ("verify.start", "jobs.cancel")},
     "recheck.start": {"all": True, "upto": 400},
     "whatif.start": {"drop": [ID]},
     "backtest.start": {
@@ -441,7 +433,6 @@ BODIES: Final[dict[str, Any]] = {
         "since": "3d",
         "last": 200,
     },
-    "jobs.cancel": {},
     "leases.revoke": {"leaseIds": [ID], "reason": "the holder is gone"},
 }
 """Example of the body of each operation that has one."""

@@ -5,7 +5,6 @@ It checks the requirements of the log without engine code, except for the names 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -16,7 +15,7 @@ from worldprotocol.simulation.calls.caller_model import ENDINGS, CallerModel
 from worldprotocol.simulation.external.claim_model import ClaimModel
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.model_leases import LeaseModel
-from worldprotocol.simulation.model_log import LogModel, canonical
+from worldprotocol.simulation.model_log import LogModel, text_of
 from worldprotocol.simulation.model_people import ModelQuestion
 from worldprotocol.simulation.model_process import Process, Told
 from worldprotocol.simulation.model_worlds import WorldModel, covers
@@ -208,7 +207,7 @@ class Model:
         body, intent_id = intent["body"], intent["intentId"]
         hold("WP-decision", f"{name} is submitted twice", name not in self.processes)
         hold("INT-6.1.2", f"intent {intent_id} is submitted twice", intent_id not in self._intents)
-        parts = [self.worlds.schema, body["type"], _text(body.get("input")), _text(body.get("scopeProposal"))]
+        parts = [self.worlds.schema, body["type"], text_of(body.get("input")), text_of(body.get("scopeProposal"))]
         key = sha256(":".join(parts).encode()).hexdigest()
         hold("INT-6.2.1", f"intent {intent_id} has another intentKey", intent["intentKey"] == key)
         self._keys[key] += 1
@@ -413,10 +412,6 @@ class Model:
         hold("WP-fsm", f"{rendered['proposalId']} is {status}, not {' or '.join(states)}", status in states)
         assert one is not None
         return one
-
-
-def _text(value: Any) -> str:
-    return "null" if value is None else canonical(value).decode() if not isinstance(value, str) else json.dumps(value)
 
 
 _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {

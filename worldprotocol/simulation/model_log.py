@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,7 +14,7 @@ import rfc8785
 
 from worldprotocol.simulation.found import hold
 
-__all__ = ["LogModel", "canonical", "digest"]
+__all__ = ["LogModel", "canonical", "digest", "text_of"]
 
 _UNUSUAL = re.compile(rb"\d[.eE]|[^\x20-\x7e]|\\|\d{16}")
 
@@ -73,3 +74,8 @@ class LogModel:
         for _, left in reversed(self._peaks[:-1]):
             node = sha256(b"\x01" + left + node).digest()
         return node
+
+
+def text_of(value: Any) -> str:
+    """Return the text of a part of a body, as its key is made of it."""
+    return "null" if value is None else canonical(value).decode() if not isinstance(value, str) else json.dumps(value)

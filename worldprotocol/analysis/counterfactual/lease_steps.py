@@ -19,6 +19,7 @@ from world.events.lease_events import (
 )
 from world.pipeline.leasing.clock_confirmation import confirm_clock
 from world.pipeline.unit_of_work import UnitOfWork
+from worldprotocol.analysis.counterfactual.caller_steps import resume
 
 if TYPE_CHECKING:
     from worldprotocol.analysis.counterfactual.replaying import Replaying
@@ -33,7 +34,7 @@ def no_command(work: UnitOfWork) -> None:
 def _verdict(replaying: Replaying, event: VerdictGiven) -> None:
     replaying.leases.note(event)
     if (event.channel or {}).get("kind") == "engine" or event.manifest is None:
-        replaying.resume(event.request_id, event)
+        resume(replaying, event.request_id, event)
         if event.at > replaying.clock.now:
             replaying.advance_to(event)
             replaying.run(no_command)

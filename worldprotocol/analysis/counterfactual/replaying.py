@@ -16,12 +16,10 @@ from msgspec.structs import replace
 
 from world.errors import RefusedError
 from world.events.base import REALM_STREAM, Event
-from world.events.caller_events import CallerLeft
 from world.events.execution_events import EffectFulfilled, ExecutionCancelled, ExecutionStarted
 from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured
 from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.events.proposal_events import (
-    DecisionMade,
     HumanAnswered,
     HumanTimedOut,
     ProjectionRecorded,
@@ -44,17 +42,15 @@ from world.events.run_events import RunClosed, RunOpened
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.pipeline.branches import check_base, create_branch, switch_branch
-from world.pipeline.callers import Leaving, leave, resume_call
 from world.pipeline.driver import advance, submit
 from world.pipeline.judge import answer
 from world.pipeline.recover import cancel
 from world.pipeline.steps import Approved
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
-from world.state.proposal import INGRESS
-from world.state.proposal_queues import awaits_caller
 from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.asked import Insertion
+from worldprotocol.analysis.counterfactual.caller_steps import CALLER_STEPS
 from worldprotocol.analysis.counterfactual.lease_steps import LEASE_STEPS, no_command, register_agent
 from worldprotocol.analysis.counterfactual.leases import Leased
 from worldprotocol.analysis.counterfactual.outcomes import Outcomes
@@ -296,31 +292,6 @@ class Replaying:
         else:
             self.run(no_command)
 
-    def _left(self, event: CallerLeft) -> None:
-        """End the undecided calls of a caller that left; of those that were allowed, the recorded results follow."""
-
-        def command(work: UnitOfWork) -> None:
-            opened = work.realm.proposals
-            calls = [name for name in event.calls if name in opened and opened[name].status in INGRESS]
-            left = Leaving(event.actor_id, event.client, event.noticed_by, event.session, calls)
-            advance(work, leave(work, left))
-
-        self.advance_to(event)
-        self.attempt("caller", command)
-
-    def resume(self, name: str, event: Event) -> None:
-        """Request the leases of an approved call, which its caller repeated at the time of an event."""
-
-        def waits(realm: Any) -> bool:
-            return name in realm.proposals and awaits_caller(realm.klis, realm.proposals[name])
-
-        if self.protocol.ask(waits):
-            self.advance_to(event)
-            self.attempt("call", lambda work: advance(work, resume_call(work, name)))
-
-    def _decided(self, event: DecisionMade) -> None:
-        self.resume(event.proposal_id, event)
-
     def _branch(self, event: BranchCreated, coming: Sequence[Event]) -> None:
         if made_with(event, coming):
             self._fork = event
@@ -420,8 +391,6 @@ _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
     ProposalSubmitted: Replaying._submitted,
     ProposalJudged: Replaying._judged,
     HumanAnswered: Replaying._answered,
-    CallerLeft: Replaying._left,
-    DecisionMade: Replaying._decided,
     ExecutionCancelled: Replaying._cancelled,
     ProposalSuperseded: Replaying._superseded,
     BranchSwitched: Replaying._switched,
@@ -435,6 +404,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
     ProposalCompleted: Replaying._ended,
     ProposalFailed: Replaying._ended,
     **LEASE_STEPS,
+    **CALLER_STEPS,
 }
 """Steps that repeat recorded events, by type."""
 
