@@ -122,7 +122,10 @@ def cpu_ms(command: list[str], given: str, environment: dict[str, str]) -> float
 
 
 def measure_client(url: str, token: str, project: Path, calls: int) -> None:
-    """Print the CPU time of the client of hooks beside that of Python doing nothing; the first call leaves a guard."""
+    """Print the CPU time of the client of hooks beside that of Python doing nothing.
+
+    The first call leaves a guard, and the end of the session ends it.
+    """
     python = [sys.executable, "-I", "-S"]
     hook = [*python, hook_client.FILE, "claude-code", "--server", url, "--realm", "main"]
     bare, asked = [], []
@@ -130,6 +133,8 @@ def measure_client(url: str, token: str, project: Path, calls: int) -> None:
         given = [json.dumps(one) for one in events(project, calls + number)]
         bare.append(cpu_ms([*python, "-c", "pass"], "", dict(os.environ)))
         asked += [cpu_ms(hook, one, {"WORLDCTL_TOKEN": token}) for one in given][:1]  # the report is not counted
+    ends = {"hook_event_name": "SessionEnd", "session_id": "bench", "cwd": str(project)}
+    cpu_ms(hook, json.dumps(ends), {"WORLDCTL_TOKEN": token})
     ratio = median(asked[1:]) / median(bare[1:])
     print(
         f"  {'CPU of the client of hooks':<40} p50 {median(asked[1:]):6.2f} ms   to bare Python {ratio:5.2f}",
