@@ -120,25 +120,45 @@ def test_a_call_whose_end_could_not_be_recorded_ends_later(
     realm: Realm, absent: AbsentCallers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = begun(realm)
-    absent.presence.depart(name)
+    absent.presence.depart(name, "a")
     with monkeypatch.context() as broken:
         broken.setattr(AbsentCallers, "end_call", lambda *_, **__: (_ for _ in ()).throw(OSError("no disk")))
         with pytest.raises(OSError, match="no disk"):
             absent.end_departed()
     absent.end_departed()
     assert realm.proposal(name).status == "failed"
-    assert absent.presence.departed() == []
+    assert absent.presence.departed() == {}
 
 
-def test_a_connection_that_is_made_again_is_noticed(absent: AbsentCallers) -> None:
+def test_a_call_whose_caller_returned_before_its_end_was_recorded_goes_on(realm: Realm, absent: AbsentCallers) -> None:
+    name = begun(realm)
+    absent.presence.depart(name, "a")
+    with absent.presence.waiting(name):
+        absent.end_departed()
+    absent.presence.depart(name)  # an equal call, which claimed nothing: "a" makes it
+    absent.end_departed()
+    assert (realm.proposal(name).status, absent.presence.departed()) == ("executing", {})
+    absent.presence.depart(name, "a")
+    absent.end_departed()
+    assert realm.proposal(name).status == "failed"
+
+
+def test_a_request_is_the_last_one_where_no_other_is_here_or_was_answered_since(absent: AbsentCallers) -> None:
     presence = absent.presence
-    with presence.departing("p") as has_returned:
-        assert not has_returned()
-        with presence.waiting("p"):
-            pass
-        assert has_returned()
-    with presence.departing("p") as has_returned:
-        assert not has_returned()
+    with presence.waiting("p") as first:
+        with presence.waiting("p") as second:  # it arrived before the end of the first was noticed
+            first.leave()
+            assert not first.is_last
+        assert not first.is_last  # the second was answered
+        assert second.is_here
+    with presence.waiting("p") as first, presence.waiting("p") as second:
+        second.leave()
+        assert not second.is_last
+        first.leave()
+        assert first.is_last
+    with presence.waiting("p") as again:
+        again.leave()
+        assert again.is_last
 
 
 COMMAND = {

@@ -6,7 +6,7 @@ left that ends it (``world.events.caller_events``); with another renewal it begi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from world.events.base import Event
@@ -69,20 +69,25 @@ def hold_session(realm: Realm, actor_id: str, session: str, client: str, version
     realm._acting.run(command)
 
 
-def caller_left(realm: Realm, left: Leaving, *, of_holder: bool = False) -> list[str]:
+def caller_left(
+    realm: Realm, caller: Leaving | Callable[[UnitOfWork], Leaving | None], *, of_holder: bool = False
+) -> list[str]:
     """Record that a caller left, which ends its calls, and return the ids of their proposals.
 
     Args:
         realm: the realm, open for acting; ``Realm.as_caller`` says who was verified.
-        left: the caller.
+        caller: the caller, or what returns it within the unit; None where it has not left.
         of_holder: leave a session alone that another server holds.
 
     Raises:
         RefusedError: where the verified caller may not say so.
     """
-    stream = session_stream(left.actor_id, left.session)
 
     def command(work: UnitOfWork) -> list[str]:
+        left = caller if isinstance(caller, Leaving) else caller(work)
+        if left is None:
+            return []
+        stream = session_stream(left.actor_id, left.session)
         ends = left.session is not None and left.calls is None
         known = _folded([*_events(realm, stream), *_own(work, stream)]) if ends else None
         if of_holder and known is not None and known.server != realm._acting.worker:

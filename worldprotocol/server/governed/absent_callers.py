@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from world.errors import WorldProtocolError
 from world.events.caller_events import NoticedBy
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import EFFECT
 from worldprotocol.agents.command_runs import has_begun, is_run
@@ -45,6 +46,10 @@ UNKNOWN: Final = "unknown"
 """Recorded as the program of a caller that stated none."""
 
 
+IsMade = Callable[[UnitOfWork, Proposal], bool | None]
+"""Returns whether a call may have been made; None where its caller is not gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class AbsentCallers:
     """Ends what the callers of one realm left.
@@ -59,33 +64,45 @@ class AbsentCallers:
     presence: Presence
     running: RunningCalls
 
-    def end_call(self, proposal_id: str, noticed_by: NoticedBy, *, is_made: bool) -> None:
+    def end_call(self, proposal_id: str, noticed_by: NoticedBy, is_made: IsMade) -> None:
         """End a call whose caller is gone.
 
         Args:
             proposal_id: its proposal.
             noticed_by: how it was noticed.
-            is_made: whether the call may have been made, where it was begun.
+            is_made: returns within the unit whether the call may have been made, where it was begun; None where its
+                caller is not gone.
         """
-        proposal = self.realm.realm().proposals.get(proposal_id)
-        if proposal is None:
-            return
-        trace = proposal.submitted.trace or {}
-        session = trace.get("session")
-        left = Leaving(
-            actor_id=proposal.submitted.actor.actor_id,
-            client=str(trace.get("client") or UNKNOWN),
-            noticed_by=noticed_by,
-            session=None if session is None else str(session),
-            calls=[proposal_id],
-            not_made=() if is_made else (proposal_id,),
-        )
-        caller_left(self.realm, left)
+
+        def leaving(work: UnitOfWork) -> Leaving | None:
+            proposal = work.realm.proposals.get(proposal_id)
+            made = None if proposal is None else is_made(work, proposal)
+            if proposal is None or made is None:
+                return None
+            trace = proposal.submitted.trace or {}
+            session = trace.get("session")
+            return Leaving(
+                actor_id=proposal.submitted.actor.actor_id,
+                client=str(trace.get("client") or UNKNOWN),
+                noticed_by=noticed_by,
+                session=None if session is None else str(session),
+                calls=[proposal_id],
+                not_made=() if made else (proposal_id,),
+            )
+
+        caller_left(self.realm, leaving)
 
     def end_departed(self) -> None:
         """End the calls whose connections ended, and whose ends could not be recorded then."""
+
+        def is_made(_: UnitOfWork, proposal: Proposal) -> bool | None:
+            departed = self.presence.departed()
+            own = departed.get(proposal.proposal_id)
+            is_back = proposal.proposal_id not in departed or any(key != own for key in _keys(proposal))
+            return None if is_back else False
+
         for proposal_id in self.presence.departed():
-            self.end_call(proposal_id, "connection", is_made=False)
+            self.end_call(proposal_id, "connection", is_made)
             self.presence.settle(proposal_id)
 
     def end_session(
@@ -100,44 +117,61 @@ class AbsentCallers:
             realm: the realm for the caller that says so; None is this server.
         """
         actor_id, session = name
-        calls = list(_of_session(self.realm.realm().proposals.values(), name))
-        begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one)) is not None}
-        kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard(actor_id, key)}
-        for proposal_id in kept:
-            self.running.dismiss(actor_id, begun[proposal_id])
-        not_made = {one.proposal_id for one in calls if is_run(one) and one.proposal_id not in begun}
-        left = Leaving(
-            actor_id=actor_id,
-            client=self._client(name, calls),
-            noticed_by=noticed_by,
-            session=session,
-            kept=kept,
-            not_made=not_made,
-        )
-        ended = caller_left(realm or self.realm, left, of_holder=of_holder)
+        heard: list[str] = []
+
+        def leaving(work: UnitOfWork) -> Leaving:
+            calls = list(_of_session(work.realm.proposals.values(), name))
+            begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one, work)) is not None}
+            kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard(actor_id, key)}
+            heard[:] = [begun[proposal_id] for proposal_id in kept]
+            return Leaving(
+                actor_id=actor_id,
+                client=self._client(name, calls),
+                noticed_by=noticed_by,
+                session=session,
+                kept=kept,
+                not_made={one.proposal_id for one in calls if is_run(one) and one.proposal_id not in begun},
+            )
+
+        ended = caller_left(realm or self.realm, leaving, of_holder=of_holder)
+        for key in heard:
+            self.running.dismiss(actor_id, key)
         self.presence.forget(name)
         return ended
 
     def end_run(self, name: RunName) -> None:
         """End the call of a run that is silent."""
         actor_id, key = name
+
+        def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
+            is_gone = key in _keys(proposal) and not self.running.is_heard(actor_id, key)
+            return _begun_run(self.realm, proposal, work) is not None if is_gone else None
+
         for proposal in self.realm.realm().proposals.values():
-            if proposal.submitted.actor.actor_id == actor_id and key in (one.key for one in proposal.claims.values()):
-                self.end_call(proposal.proposal_id, "connection", is_made=_begun_run(self.realm, proposal) is not None)
-        self.running.end(actor_id, key)
+            if proposal.submitted.actor.actor_id == actor_id and key in _keys(proposal):
+                self.end_call(proposal.proposal_id, "connection", is_made)
+        if not self.running.is_heard(actor_id, key):
+            self.running.end(actor_id, key)
 
     def end_cancelled(self) -> None:
         """End the cancelled calls that are being made by callers of which there is no sign."""
+
+        def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
+            return True if self._is_left(proposal, work) else None
+
         for proposal in self.realm.realm().proposals.values():
-            if proposal.cancelled is None or not any(_keys(proposal)):
-                continue
-            actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal)
-            session = str((proposal.submitted.trace or {}).get("session"))
-            is_gone = self.presence.is_silent((actor_id, session), MISSES_S)
-            if run is not None:
-                is_gone = not self.running.is_heard(actor_id, run, MISSES_S)
-            if is_gone:
-                self.end_call(proposal.proposal_id, "operator", is_made=True)
+            if self._is_left(proposal):
+                self.end_call(proposal.proposal_id, "operator", is_made)
+
+    def _is_left(self, proposal: Proposal, work: UnitOfWork | None = None) -> bool:
+        """Return whether a call was cancelled that is being made by a caller of which there is no sign."""
+        if proposal.cancelled is None or not any(_keys(proposal)):
+            return False
+        actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal, work)
+        if run is not None:
+            return not self.running.is_heard(actor_id, run, MISSES_S)
+        session = str((proposal.submitted.trace or {}).get("session"))
+        return self.presence.is_silent((actor_id, session), MISSES_S)
 
     def take_over(self) -> None:
         """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
@@ -217,9 +251,10 @@ def _keys(proposal: Proposal) -> Iterator[str]:
             yield claim.key
 
 
-def _begun_run(realm: Realm, proposal: Proposal) -> str | None:
-    """Return the key of the call whose run began; None where none did."""
+def _begun_run(realm: Realm, proposal: Proposal, work: UnitOfWork | None = None) -> str | None:
+    """Return the key of the call whose run began, by the log and by a unit; None where none did."""
     if not is_run(proposal):
         return None
-    begun = (one.key for one in proposal.claims.values() if one.key is not None and has_begun(realm, one))
-    return next(begun, None)
+    emitted = [] if work is None else [one.event for one in work.emitted]
+    claims = (one for one in proposal.claims.values() if one.key is not None)
+    return next((one.key for one in claims if has_begun(realm, one, emitted)), None)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["SILENT_S", "Presence", "PresentSession"]
+__all__ = ["SILENT_S", "Presence", "PresentSession", "WaitingRequest"]
 
 SILENT_S: Final = 15.0
 """Time without a renewal after which a session has ended, in seconds, where it was renewed before."""
@@ -45,10 +45,36 @@ class PresentSession:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The requests of one call: how many are here or left just now, and how many arrived since the first of these."""
+    """The requests of one call: how many are counted, how many of these are here, and how many were answered."""
 
-    requests: int = 0
-    arrivals: int = 0
+    counted: int = 0
+    here: int = 0
+    answered: int = 0
+
+
+@dataclass(slots=True)
+class WaitingRequest:
+    """A request that waits for the answer to a call, until it is answered or its connection ends.
+
+    Args:
+        call: the requests of its call.
+        before: how many of these were answered when it arrived.
+        is_here: whether its connection has not ended.
+    """
+
+    call: _Waiting
+    before: int
+    is_here: bool = True
+
+    def leave(self) -> None:
+        """Note that the connection ended; the answer was not sent."""
+        self.call.here -= 1
+        self.is_here = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other request for the call is here, and none was answered since this one arrived."""
+        return self.call.here == 0 and self.call.answered == self.before
 
 
 @dataclass(slots=True)
@@ -62,7 +88,7 @@ class Presence:
     clock: Callable[[], float] = time.monotonic
     _sessions: OrderedDict[SessionName, PresentSession] = field(default_factory=OrderedDict)
     _calls: dict[str, _Waiting] = field(default_factory=dict)
-    _departed: dict[str, None] = field(default_factory=dict)
+    _departed: dict[str, str | None] = field(default_factory=dict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     # Sessions
@@ -131,43 +157,41 @@ class Presence:
     # Calls that wait
 
     @contextmanager
-    def waiting(self, proposal_id: str) -> Iterator[None]:
-        """Count a request that waits for the answer to a call."""
-        with self._counted(proposal_id) as call:
-            call.arrivals += 1
-            yield
-
-    @contextmanager
-    def departing(self, proposal_id: str) -> Iterator[Callable[[], bool]]:
-        """Yield what says whether another request for a call arrived since its connection ended."""
-        with self._counted(proposal_id) as call:
-            before = call.arrivals
-            yield lambda: call.arrivals != before
-
-    @contextmanager
-    def _counted(self, proposal_id: str) -> Iterator[_Waiting]:
+    def waiting(self, proposal_id: str) -> Iterator[WaitingRequest]:
+        """Count a request that waits for the answer to a call, and yield it; its caller has not left."""
         with self._mutex:
             call = self._calls.setdefault(proposal_id, _Waiting())
-            call.requests += 1
+            call.counted += 1
+            call.here += 1
+            self._departed.pop(proposal_id, None)
+        request = WaitingRequest(call, call.answered)
         try:
-            yield call
+            yield request
         finally:
             with self._mutex:
-                call.requests -= 1
-                if not call.requests:
+                call.counted -= 1
+                if request.is_here:
+                    call.here -= 1
+                    call.answered += 1
+                if not call.counted:
                     self._calls.pop(proposal_id, None)
 
-    def depart(self, proposal_id: str) -> None:
-        """Note a call whose connection ended, until its end is recorded."""
+    def depart(self, proposal_id: str, claimed: str | None = None) -> None:
+        """Note a call whose connection ended, until its end is recorded or its caller returns.
+
+        Args:
+            proposal_id: its proposal.
+            claimed: the key with which its request claimed it; None where it did not.
+        """
         with self._mutex:
-            self._departed[proposal_id] = None
+            self._departed[proposal_id] = claimed
 
     def settle(self, proposal_id: str) -> None:
         """Note that the end of a call is recorded."""
         with self._mutex:
             self._departed.pop(proposal_id, None)
 
-    def departed(self) -> list[str]:
-        """Return the calls whose connections ended, and whose ends are not recorded."""
+    def departed(self) -> dict[str, str | None]:
+        """Return the calls whose connections ended, and whose ends are not recorded, with the keys of their claims."""
         with self._mutex:
-            return list(self._departed)
+            return dict(self._departed)
