@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from world.events.caller_events import Attended, CallerLeft, SessionMoved
 from worldprotocol.agents.call_values import Allowed, ToolCall
 from worldprotocol.agents.command_runs import CommandRuns, RunRequest
 from worldprotocol.agents.tool_calls import ToolCalls
-from worldprotocol.api.callers.sessions import hold_session
+from worldprotocol.api.callers.sessions import held_session, hold_session
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
@@ -114,6 +115,89 @@ def test_the_sessions_of_a_server_that_ended_are_taken_over(
     assert absent.presence.silent() == [NAME]
     assert absent.end_session(NAME, "renewal", of_holder=True) == [name]
     assert absent.presence.find(NAME) is None
+
+
+class Servers:
+    """Several servers of one log, behind a balancer, by clocks of the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack, count: int) -> None:
+        config = read_config(folder / "world.toml")
+        self.seconds, self.clocks = Monotonic(), [ManualClock(1_800_000_000_000) for _ in range(count)]
+        opened = [stack.enter_context(Realm.from_config(config, clock=clock)) for clock in self.clocks]
+        self.all = [AbsentCallers(one, Presence(self.seconds), RunningCalls(self.seconds)) for one in opened]
+
+    def renew(self, number: int) -> None:
+        self.all[number].presence.renew(NAME)
+        self.all[number].hold_renewed(NAME)
+
+    def wait(self, seconds: int) -> list[str]:
+        """Let each look for silent sessions in each second; return the ids of the proposals that ended."""
+        ended = []
+        for _ in range(seconds):
+            self.seconds.seconds += 1
+            for clock in self.clocks:
+                clock.advance(1_000)
+            for one in self.all:
+                for name in one.presence.silent():
+                    ended += one.end_session(name, "renewal", of_holder=True)
+        return ended
+
+
+@pytest.mark.parametrize("order", [[0, 1] * 5, [0, 1, 2, 3] * 3, [0, 3, 3, 3, 3, 3], [0, 1, 0, 1, 1, 1, 1, 0]])
+def test_a_session_whose_renewals_reach_several_servers_lives_until_they_stop(
+    realm: Realm, folder: Path, order: list[int]
+) -> None:
+    name = begun(realm)
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, max(order) + 1)
+        servers.all[0].presence.meet(NAME, "codex")  # its calls reached that server alone
+        for number in order:
+            servers.renew(number)
+            assert servers.wait(5) == []
+        moved = [one for _, one in realm.events() if isinstance(one, SessionMoved)]
+        assert 1 <= len(moved) <= len(order) // 2
+        assert servers.wait(int(SILENT_S) + 1) == [name]
+        assert [one.presence.silent() for one in servers.all] == [[] for _ in servers.all]
+    assert realm.proposal(name).status == "failed"
+
+
+def test_a_session_whose_server_vanished_elsewhere_is_taken_over_with_its_next_renewals(
+    realm: Realm, folder: Path
+) -> None:
+    name = begun(realm)
+    hold_session(realm, *NAME, "codex")
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, 1)  # which was told of no call of the session
+        for _ in range(3):
+            servers.renew(0)
+            assert servers.wait(5) == []
+        held = held_session(realm, *NAME)
+        assert held is not None
+        assert (held.server, held.client) == (servers.all[0].realm._acting.worker, "codex")
+        assert servers.wait(int(SILENT_S) + 1) == [name]
+
+
+def test_a_renewal_just_before_the_end_of_its_session_keeps_it(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic
+) -> None:
+    name = begun(realm)
+    absent.presence.renew(NAME)
+    absent.hold_renewed(NAME)
+    clock.seconds += SILENT_S + 1
+    absent.presence.renew(NAME)
+    assert absent.end_session(NAME, "renewal", of_holder=True) == []
+    assert realm.proposal(name).status == "executing"
+    clock.seconds += SILENT_S + 1
+    assert absent.presence.silent() == [NAME]
+
+
+def test_no_renewal_is_in_the_future(absent: AbsentCallers, clock: Monotonic) -> None:
+    absent.presence.renew(NAME)
+    absent.running.hear("bot", "r")
+    absent.presence.shift(3_600.0)  # they arrived first after the process went on
+    absent.running.shift(3_600.0)
+    clock.seconds += SILENT_S + 1
+    assert (absent.presence.silent(), absent.running.silent()) == ([NAME], [("bot", "r")])
 
 
 def test_a_call_whose_end_could_not_be_recorded_ends_later(

@@ -33,6 +33,12 @@ _LOGGER = logging.getLogger("worldprotocol.server")
 INTERVAL_S: Final = 1.0
 """Time between two looks for callers that are gone, in seconds."""
 
+KEPT_MS: Final = 6_000
+"""Time for which a server keeps a session whose renewals reach another one, in ms.
+
+Two renewals follow within the time after which the session is silent for that server, so one of them moves it.
+"""
+
 TAKES_OVER_S: Final = 10.0
 """Time between two looks for sessions whose server ended, in seconds."""
 
@@ -113,13 +119,15 @@ class AbsentCallers:
         Args:
             name: actor and id of the session.
             noticed_by: how it was noticed.
-            of_holder: leave a session alone that another server holds.
+            of_holder: leave a session alone that another server holds, or that is renewed again.
             realm: the realm for the caller that says so; None is this server.
         """
         actor_id, session = name
         heard: list[str] = []
 
-        def leaving(work: UnitOfWork) -> Leaving:
+        def leaving(work: UnitOfWork) -> Leaving | None:
+            if of_holder and not self.presence.is_silent(name):
+                return None
             calls = list(_of_session(work.realm.proposals.values(), name))
             begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one, work)) is not None}
             kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard(actor_id, key)}
@@ -136,8 +144,28 @@ class AbsentCallers:
         ended = caller_left(realm or self.realm, leaving, of_holder=of_holder)
         for key in heard:
             self.running.dismiss(actor_id, key)
-        self.presence.forget(name)
+        if of_holder and not self.presence.is_silent(name):
+            return ended
+        held = held_session(self.realm, *name) if of_holder else None
+        if held is None:
+            self.presence.forget(name)
+        elif held.server != self.realm._acting.worker:
+            self.presence.release(name)
         return ended
+
+    def hold_renewed(self, name: SessionName) -> None:
+        """Record that this server holds a session whose renewal reached it.
+
+        A server that has held it for a short time keeps it, so that renewals that reach several servers in turn are
+        not recorded each.
+        """
+        known, held = self.presence.find(name), held_session(self.realm, *name)
+        client = held.client if held is not None else None if known is None else known.client
+        acting = self.realm._acting
+        is_held = held is not None and (held.server == acting.worker or acting.now_ms() - held.since < KEPT_MS)
+        if client is not None and not is_held:
+            version = None if known is None else known.version
+            hold_session(self.realm, *name, client, version, after_ms=KEPT_MS)
 
     def end_run(self, name: RunName) -> None:
         """End the call of a run that is silent."""
@@ -177,12 +205,10 @@ class AbsentCallers:
         """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
         acting = self.realm._acting
         for name, calls in _by_session(self.realm.realm().proposals.values()).items():
-            actor_id, session = name
-            known = self.presence.find(name)
-            held = None if known is not None and known.is_held else held_session(self.realm, actor_id, session)
+            actor_id, held = name[0], held_session(self.realm, *name)
             if held is not None and held.server != acting.worker and acting.is_gone(held.server):
-                hold_session(self.realm, actor_id, session, held.client)
-                self.presence.take_over(name, held.client)
+                hold_session(self.realm, *name, held.client)
+                self.presence.renew(name)
             begun = [one for one in calls if one.started is not None and acting.is_gone(one.started.worker)]
             for key in filter(None, (_begun_run(self.realm, one) for one in begun)):
                 self.running.expect(actor_id, key)

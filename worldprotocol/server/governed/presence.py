@@ -34,13 +34,11 @@ class PresentSession:
         client: its program; None before its first call reached this server.
         version: version of the program, where it states one.
         renewed: when it was renewed, by a monotonic clock in seconds; None where it never was.
-        is_held: whether the log says that this server holds it.
     """
 
     client: str | None = None
     version: str | None = None
     renewed: float | None = None
-    is_held: bool = False
 
 
 @dataclass(slots=True)
@@ -106,20 +104,18 @@ class Presence:
             known.client, known.version = client, version or known.version
             self._drop_oldest()
 
-    def renew(self, name: SessionName) -> PresentSession:
-        """Note a renewal of a session, and return the session."""
+    def renew(self, name: SessionName) -> None:
+        """Note a renewal of a session."""
         with self._mutex:
             known = self._sessions.setdefault(name, PresentSession())
             known.renewed = self.clock()
             self._sessions.move_to_end(name)
-            return known
 
-    def take_over(self, name: SessionName, client: str) -> None:
-        """Note a session that this server holds from now on; it is expected to be renewed."""
+    def release(self, name: SessionName) -> None:
+        """Note that another server holds a session; no renewal of it is expected here."""
         with self._mutex:
-            known = self._sessions.setdefault(name, PresentSession())
-            known.client = known.client or client
-            known.renewed, known.is_held = self.clock() if known.renewed is None else known.renewed, True
+            if name in self._sessions:
+                self._sessions[name].renewed = None
 
     def find(self, name: SessionName) -> PresentSession | None:
         """Return a session; None where this server did not hear of it."""
@@ -137,7 +133,7 @@ class Presence:
             end = self.clock() - SILENT_S
             return [name for name, one in self._sessions.items() if one.renewed is not None and one.renewed < end]
 
-    def is_silent(self, name: SessionName, silent_s: float) -> bool:
+    def is_silent(self, name: SessionName, silent_s: float = SILENT_S) -> bool:
         """Return whether a session that was renewed before was not for a time, in seconds."""
         known = self.find(name)
         return known is not None and known.renewed is not None and known.renewed < self.clock() - silent_s
@@ -147,7 +143,7 @@ class Presence:
         with self._mutex:
             for one in self._sessions.values():
                 if one.renewed is not None:
-                    one.renewed += seconds
+                    one.renewed = min(self.clock(), one.renewed + seconds)
 
     def _drop_oldest(self) -> None:
         idle = len(self._sessions) - MAX_SESSIONS

@@ -74,7 +74,8 @@ class RunningCalls:
     def shift(self, seconds: float) -> None:
         """Leave a time out of account in which this process did not run: no request could arrive."""
         with self._mutex:
-            self._heard = {name: heard + seconds for name, heard in self._heard.items()}
+            now = self.clock()
+            self._heard = {name: min(now, heard + seconds) for name, heard in self._heard.items()}
 
     def widen(self, actor_id: str, text: str) -> None:
         """Record that a text wrote outside of its declaration."""
