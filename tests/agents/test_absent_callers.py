@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from world.clock import ManualClock
-from world.errors import RefusedError
+from world.error_codes import ErrorCode
+from world.errors import RefusedError, WorldProtocolError
 from world.events.caller_events import Attended, CallerLeft, SessionMoved
 from worldprotocol.agents.call_values import Allowed, ToolCall
 from worldprotocol.agents.command_runs import CommandRuns, RunRequest
@@ -19,9 +22,10 @@ from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import held_session, hold_session
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
-from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
+from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers, CallerWatch
 from worldprotocol.server.governed.presence import SILENT_S, Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
+from worldprotocol.server.threads import Threads
 
 FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False, "hidden": False}
 NAME = ("bot", "s")
@@ -76,10 +80,10 @@ def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
     name = begun(realm)
     absent.presence.renew(NAME)
     realm.host.cancel(name, by="ann", reason="it hangs")
-    absent.end_cancelled()
+    absent.end_cancelled(realm.proposal(name))
     assert realm.proposal(name).status == "executing"  # it is there, and has 15 s
     clock.seconds += MISSES_S + 1
-    absent.end_cancelled()
+    absent.end_cancelled(realm.proposal(name))
     ended = realm.proposal(name)
     assert (ended.status, len(realm.realm().klis.leases)) == ("failed", 0)
     [left] = [one for _, one in realm.events() if isinstance(one, CallerLeft)]
@@ -200,30 +204,88 @@ def test_no_renewal_is_in_the_future(absent: AbsentCallers, clock: Monotonic) ->
     assert (absent.presence.silent(), absent.running.silent()) == ([NAME], [("bot", "r")])
 
 
+def raises(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises an error."""
+
+    def raising(*_: object, **__: object) -> None:
+        raise error
+
+    return raising
+
+
 def test_a_call_whose_end_could_not_be_recorded_ends_later(
     realm: Realm, absent: AbsentCallers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = begun(realm)
     absent.presence.depart(name, "a")
     with monkeypatch.context() as broken:
-        broken.setattr(AbsentCallers, "end_call", lambda *_, **__: (_ for _ in ()).throw(OSError("no disk")))
-        with pytest.raises(OSError, match="no disk"):
-            absent.end_departed()
-    absent.end_departed()
+        broken.setattr(AbsentCallers, "end_call", raises(OSError("no disk")))
+        asyncio.run(looks(absent, 1))
+        assert list(absent.presence.departed()) == [name]
+    asyncio.run(looks(absent, 1))
     assert realm.proposal(name).status == "failed"
     assert absent.presence.departed() == {}
+
+
+async def looks(absent: AbsentCallers, count: int, clock: Monotonic | None = None) -> None:
+    """Look for callers that are gone, at intervals of a second where there is a clock."""
+    threads = Threads(1)
+    watch = CallerWatch(absent, threads)
+    for _ in range(count):
+        await watch.look()
+        if clock is not None:
+            clock.seconds += 1
+    await threads.close()
+
+
+def test_the_time_in_which_the_log_is_not_read_is_no_silence(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = begun(realm)
+    absent.presence.renew(NAME)
+    absent.hold_renewed(NAME)
+    unreadable, real = range(3, 63), Realm.realm
+    start = clock.seconds
+
+    def view(self: Realm) -> Any:
+        if int(clock.seconds - start) in unreadable:
+            raise WorldProtocolError(ErrorCode.LOG_UNAVAILABLE, "The database is away.")
+        return real(self)
+
+    monkeypatch.setattr(Realm, "realm", view)
+    asyncio.run(looks(absent, 70, clock))  # its next renewal came after that time
+    assert realm.proposal(name).status == "executing"
+    asyncio.run(looks(absent, int(SILENT_S), clock))
+    assert realm.proposal(name).status == "failed"
+
+
+def test_an_end_that_fails_hinders_no_other(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = begun(realm)
+    for session in (("bot", "broken"), NAME):
+        absent.presence.renew(session)
+    real = AbsentCallers.end_session
+
+    def end(self: AbsentCallers, session: tuple[str, str], *args: Any, **options: Any) -> list[str]:
+        return real(self, session, *args, **options) if session == NAME else raises(ValueError("odd"))()
+
+    monkeypatch.setattr(AbsentCallers, "end_session", end)
+    clock.seconds += SILENT_S + 1
+    asyncio.run(looks(absent, 1))
+    assert (realm.proposal(name).status, absent.presence.silent()) == ("failed", [("bot", "broken")])
 
 
 def test_a_call_whose_caller_returned_before_its_end_was_recorded_goes_on(realm: Realm, absent: AbsentCallers) -> None:
     name = begun(realm)
     absent.presence.depart(name, "a")
     with absent.presence.waiting(name):
-        absent.end_departed()
+        absent.end_departed(name)
     absent.presence.depart(name)  # an equal call, which claimed nothing: "a" makes it
-    absent.end_departed()
+    absent.end_departed(name)
     assert (realm.proposal(name).status, absent.presence.departed()) == ("executing", {})
     absent.presence.depart(name, "a")
-    absent.end_departed()
+    absent.end_departed(name)
     assert realm.proposal(name).status == "failed"
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from world.errors import WorldProtocolError
 from world.events.caller_events import NoticedBy
@@ -26,7 +26,9 @@ from worldprotocol.server.governed.presence import Presence, SessionName
 from worldprotocol.server.governed.running_calls import RunName, RunningCalls
 from worldprotocol.server.threads import Threads
 
-__all__ = ["AbsentCallers", "watch_callers"]
+__all__ = ["AbsentCallers", "CallerWatch", "watch_callers"]
+
+R = TypeVar("R")
 
 _LOGGER = logging.getLogger("worldprotocol.server")
 
@@ -98,18 +100,17 @@ class AbsentCallers:
 
         caller_left(self.realm, leaving)
 
-    def end_departed(self) -> None:
-        """End the calls whose connections ended, and whose ends could not be recorded then."""
+    def end_departed(self, proposal_id: str) -> None:
+        """End a call whose connection ended, unless its caller returned or an equal call has begun it."""
 
         def is_made(_: UnitOfWork, proposal: Proposal) -> bool | None:
             departed = self.presence.departed()
-            own = departed.get(proposal.proposal_id)
-            is_back = proposal.proposal_id not in departed or any(key != own for key in _keys(proposal))
+            own = departed.get(proposal_id)
+            is_back = proposal_id not in departed or any(key != own for key in _keys(proposal))
             return None if is_back else False
 
-        for proposal_id in self.presence.departed():
-            self.end_call(proposal_id, "connection", is_made)
-            self.presence.settle(proposal_id)
+        self.end_call(proposal_id, "connection", is_made)
+        self.presence.settle(proposal_id)
 
     def end_session(
         self, name: SessionName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
@@ -181,15 +182,14 @@ class AbsentCallers:
         if not self.running.is_heard(actor_id, key):
             self.running.end(actor_id, key)
 
-    def end_cancelled(self) -> None:
-        """End the cancelled calls that are being made by callers of which there is no sign."""
+    def end_cancelled(self, cancelled: Proposal) -> None:
+        """End a cancelled call that is being made by a caller of which there is no sign."""
 
         def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
             return True if self._is_left(proposal, work) else None
 
-        for proposal in self.realm.realm().proposals.values():
-            if self._is_left(proposal):
-                self.end_call(proposal.proposal_id, "operator", is_made)
+        if self._is_left(cancelled):
+            self.end_call(cancelled.proposal_id, "operator", is_made)
 
     def _is_left(self, proposal: Proposal, work: UnitOfWork | None = None) -> bool:
         """Return whether a call was cancelled that is being made by a caller of which there is no sign."""
@@ -222,36 +222,64 @@ class AbsentCallers:
         return next((str(one) for one in stated if one), UNKNOWN if held is None else held.client)
 
 
+class CallerWatch:
+    """Looks for callers that are gone, and ends what they left.
+
+    Args:
+        absent: ends what they left.
+        threads: the pool in which it does.
+    """
+
+    def __init__(self, absent: AbsentCallers, threads: Threads) -> None:
+        self._absent, self._threads = absent, threads
+        self._looked = absent.presence.clock()
+        self._took_over = -math.inf
+        self._has_failed = False
+
+    async def look(self) -> None:
+        """Do what is due; a step that fails is logged and repeated with the next look, and skips no other.
+
+        The time in which this server was stopped, or could not read the log, is no silence of a caller.
+        """
+        absent, self._has_failed = self._absent, False
+        view = await self._tried(absent.realm.realm)
+        if view is None:
+            return
+        now = absent.presence.clock()
+        if now - self._looked > INTERVAL_S + STOPPED_S:
+            absent.presence.shift(now - self._looked)
+            absent.running.shift(now - self._looked)
+        if now - self._took_over >= TAKES_OVER_S:
+            self._took_over = now
+            await self._tried(absent.take_over)
+        for session in absent.presence.silent():
+            await self._tried(partial(absent.end_session, session, "renewal", of_holder=True))
+        for run in absent.running.silent():
+            await self._tried(partial(absent.end_run, run))
+        for proposal_id in absent.presence.departed():
+            await self._tried(partial(absent.end_departed, proposal_id))
+        for proposal in view.proposals.values():
+            if proposal.cancelled is not None:
+                await self._tried(partial(absent.end_cancelled, proposal))
+        self._looked = now if self._has_failed else absent.presence.clock()
+
+    async def _tried(self, call: Callable[[], R]) -> R | None:
+        """Return the result of a call in a thread; None where it failed."""
+        try:
+            return await self._threads.run(call)
+        except Exception as error:  # whatever it is, the calls of other callers end
+            self._has_failed = True
+            is_known = isinstance(error, WorldProtocolError | OSError)
+            _LOGGER.error("What callers left that are gone could not be ended: %s", error, exc_info=not is_known)
+            return None
+
+
 async def watch_callers(absent: AbsentCallers, threads: Threads) -> None:
     """End what callers left that are gone, until the task is cancelled."""
-    looked = took_over = time.monotonic()
-    await _take_over(absent, threads)
+    watch = CallerWatch(absent, threads)
     while True:
+        await watch.look()
         await asyncio.sleep(INTERVAL_S)
-        now = time.monotonic()
-        if now - looked > INTERVAL_S + STOPPED_S:  # a stopped process hears nobody
-            absent.presence.shift(now - looked)
-            absent.running.shift(now - looked)
-        looked = now
-        try:
-            for name in absent.presence.silent():
-                await threads.run(partial(absent.end_session, name, "renewal", of_holder=True))
-            for run in absent.running.silent():
-                await threads.run(partial(absent.end_run, run))
-            await threads.run(absent.end_departed)
-            await threads.run(absent.end_cancelled)
-        except (WorldProtocolError, OSError) as error:
-            _LOGGER.error("The calls of callers that are gone could not be ended: %s", error)
-        if now - took_over >= TAKES_OVER_S:
-            took_over = now
-            await _take_over(absent, threads)
-
-
-async def _take_over(absent: AbsentCallers, threads: Threads) -> None:
-    try:
-        await threads.run(absent.take_over)
-    except (WorldProtocolError, OSError) as error:
-        _LOGGER.error("Sessions whose servers ended could not be transferred to this one: %s", error)
 
 
 def _of_session(proposals: Iterable[Proposal], name: SessionName) -> Iterator[Proposal]:

@@ -218,4 +218,4 @@ async def _departed(call: Call, request: WaitingRequest | None, proposal_id: str
     await asyncio.sleep(RETURNS_S)
     if request.is_last:  # an end that cannot be recorded now is recorded later
         agents.presence.depart(proposal_id, claimed)
-        await call.run(agents.absent(call.hosted.realm).end_departed)
+        await call.run(partial(agents.absent(call.hosted.realm).end_departed, proposal_id))
