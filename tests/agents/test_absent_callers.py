@@ -121,6 +121,22 @@ def test_the_sessions_of_a_server_that_ended_are_taken_over(
     assert absent.presence.find(NAME) is None
 
 
+def test_equal_calls_of_two_sessions_end_each_with_its_own(realm: Realm, absent: AbsentCallers) -> None:
+    calls, attended = ToolCalls(realm, "bot"), Attended(by="hook")
+    other, one, two, third = (
+        ToolCall(key, "file.edit", FILE, trace={"client": "codex", "session": session}, attended=attended)
+        for key, session in (("k0", "s0"), ("k1", "s1"), ("k2", "s2"), ("k3", "s2"))
+    )
+    assert isinstance(calls.begin(other), Allowed)  # the others wait for it
+    names = [calls.submit(call).proposal_id for call in (one, two, third)]
+    assert names[0] != names[1] == names[2]  # two subagents of a session have one
+    assert absent.end_session(("bot", "s1"), "process") == [names[0]]
+    assert len(absent.end_session(("bot", "s0"), "process")) == 1
+    assert isinstance(calls.look(two, names[1]), Allowed)
+    assert absent.end_session(("bot", "s2"), "process") == [names[1]]
+    assert len(realm.realm().klis.leases) == 0
+
+
 class Servers:
     """Several servers of one log, behind a balancer, by clocks of the test."""
 
