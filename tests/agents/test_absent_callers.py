@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,13 +19,16 @@ from world.errors import RefusedError, WorldProtocolError
 from world.events.caller_events import Attended, CallerLeft, SessionMoved
 from worldprotocol.agents.call_values import Allowed, ToolCall
 from worldprotocol.agents.command_runs import CommandRuns, RunRequest
+from worldprotocol.agents.files.uses import FileUse
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import held_session, hold_session
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
+from worldprotocol.server.call import Call
 from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers, CallerWatch
 from worldprotocol.server.governed.presence import SILENT_S, Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
+from worldprotocol.server.operations.hooks import _checked
 from worldprotocol.server.threads import Threads
 
 FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False, "hidden": False}
@@ -135,6 +139,20 @@ def test_equal_calls_of_two_sessions_end_each_with_its_own(realm: Realm, absent:
     assert isinstance(calls.look(two, names[1]), Allowed)
     assert absent.end_session(("bot", "s2"), "process") == [names[1]]
     assert len(realm.realm().klis.leases) == 0
+
+
+@pytest.mark.parametrize("error", [RefusedError(ErrorCode.INVALID_VALUE, "odd"), ValueError("odd")])
+def test_an_allowed_call_whose_files_cannot_be_compared_ends(realm: Realm, error: Exception) -> None:
+    calls = ToolCalls(realm, "bot")
+    found = calls.begin(ToolCall("a", "file.edit", FILE, attended=Attended(by="hook")))
+    assert isinstance(found, Allowed)
+    agents = SimpleNamespace(files=SimpleNamespace(begin=raises(error)))
+    call = cast("Call", SimpleNamespace(hosted=SimpleNamespace(agents=agents), realm=realm))
+    with pytest.raises(type(error), match="odd"):
+        _checked(call, calls, found, ("a", FileUse()))
+    ended = realm.proposal(found.proposal.proposal_id)
+    assert ended.error is not None
+    assert (ended.error.code, len(realm.realm().klis.leases)) == ("TOOL_NOT_CALLED", 0)
 
 
 class Servers:

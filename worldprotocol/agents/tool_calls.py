@@ -5,7 +5,7 @@ A call has two phases. ``submit`` proposes it, ``look`` returns whether it is al
 
 The key of a call is the caller's own id of it, so that a repeated request is the same call. A new call with the same
 intentKey as an open one of the same actor that was not begun continues that proposal: an agent that had to return later
-finds the decision of the people who were asked meanwhile; an attended one, of its session alone. Source: docs/agents.md.
+finds the decision of the people who were asked meanwhile; if attended, of its own session. Source: docs/agents.md.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ class ToolCalls:
         return next((one for one in found if not is_of_another(self._realm, call, one)), None)
 
     def _open_twin(self, call: ToolCall, intent_key: str) -> Proposal | None:
-        """Return an open proposal of the same meaning: a begun one that excludes the call, else one that it continues."""
+        """Return an open proposal of the same meaning: one that was begun and excludes the call, or is continued."""
         twins = [one for one in self._own() if one.submitted.intent.intent_key == intent_key]
         begun = [one for one in twins if call.excludes_equal and (_claims(one) or _is_in_doubt(one))]
         joined = (one for one in twins if have_one_caller(call, one))
