@@ -26,7 +26,8 @@ from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.call import Call
 from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers, CallerWatch
-from worldprotocol.server.governed.presence import SILENT_S, Presence
+from worldprotocol.server.governed.heard_callers import SILENT_S
+from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
 from worldprotocol.server.operations.hooks import _checked
 from worldprotocol.server.threads import Threads
@@ -82,7 +83,7 @@ def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
     realm: Realm, absent: AbsentCallers, clock: Monotonic
 ) -> None:
     name = begun(realm)
-    absent.presence.renew(NAME)
+    absent.presence.hear(NAME)
     realm.host.cancel(name, by="ann", reason="it hangs")
     absent.end_cancelled(realm.proposal(name))
     assert realm.proposal(name).status == "executing"  # it is there, and has 15 s
@@ -99,7 +100,7 @@ def test_a_session_is_silent_after_its_time_and_not_for_the_time_of_a_stopped_se
 ) -> None:
     presence = absent.presence
     presence.meet(("bot", "http"), "codex")
-    presence.renew(NAME)
+    presence.hear(NAME)
     clock.seconds += SILENT_S
     assert presence.silent() == []
     clock.seconds += 1
@@ -115,14 +116,14 @@ def test_the_sessions_of_a_server_that_ended_are_taken_over(
         name = begun(first)
         hold_session(first, *NAME, "codex")
         absent.take_over()  # it is there
-        assert absent.presence.find(NAME) is None
+        assert not absent.presence.is_heard(NAME)
     absent.take_over()
     absent.take_over()
     assert len([one for _, one in realm.events() if isinstance(one, SessionMoved)]) == 1
     clock.seconds += SILENT_S + 1
     assert absent.presence.silent() == [NAME]
     assert absent.end_session(NAME, "renewal", of_holder=True) == [name]
-    assert absent.presence.find(NAME) is None
+    assert not absent.presence.is_heard(NAME)
 
 
 def test_equal_calls_of_two_sessions_end_each_with_its_own(realm: Realm, absent: AbsentCallers) -> None:
@@ -165,7 +166,7 @@ class Servers:
         self.all = [AbsentCallers(one, Presence(self.seconds), RunningCalls(self.seconds)) for one in opened]
 
     def renew(self, number: int) -> None:
-        self.all[number].presence.renew(NAME)
+        self.all[number].presence.hear(NAME)
         self.all[number].hold_renewed(NAME)
 
     def wait(self, seconds: int) -> list[str]:
@@ -219,10 +220,10 @@ def test_a_renewal_just_before_the_end_of_its_session_keeps_it(
     realm: Realm, absent: AbsentCallers, clock: Monotonic
 ) -> None:
     name = begun(realm)
-    absent.presence.renew(NAME)
+    absent.presence.hear(NAME)
     absent.hold_renewed(NAME)
     clock.seconds += SILENT_S + 1
-    absent.presence.renew(NAME)
+    absent.presence.hear(NAME)
     assert absent.end_session(NAME, "renewal", of_holder=True) == []
     assert realm.proposal(name).status == "executing"
     clock.seconds += SILENT_S + 1
@@ -230,8 +231,8 @@ def test_a_renewal_just_before_the_end_of_its_session_keeps_it(
 
 
 def test_no_renewal_is_in_the_future(absent: AbsentCallers, clock: Monotonic) -> None:
-    absent.presence.renew(NAME)
-    absent.running.hear("bot", "r")
+    absent.presence.hear(NAME)
+    absent.running.hear(("bot", "r"))
     absent.presence.shift(3_600.0)  # they arrived first after the process went on
     absent.running.shift(3_600.0)
     clock.seconds += SILENT_S + 1
@@ -276,7 +277,7 @@ def test_the_time_in_which_the_log_is_not_read_is_no_silence(
     realm: Realm, absent: AbsentCallers, clock: Monotonic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = begun(realm)
-    absent.presence.renew(NAME)
+    absent.presence.hear(NAME)
     absent.hold_renewed(NAME)
     unreadable, real = range(3, 63), Realm.realm
     start = clock.seconds
@@ -298,7 +299,7 @@ def test_an_end_that_fails_hinders_no_other(
 ) -> None:
     name = begun(realm)
     for session in (("bot", "broken"), NAME):
-        absent.presence.renew(session)
+        absent.presence.hear(session)
     real = AbsentCallers.end_session
 
     def end(self: AbsentCallers, session: tuple[str, str], *args: Any, **options: Any) -> list[str]:
@@ -369,7 +370,7 @@ def allowed_run(realm: Realm) -> str:
 def run(realm: Realm, absent: AbsentCallers) -> None:
     """Begin the run of the command."""
     CommandRuns(realm, "bot").begin(RunRequest("r", "make", "namespaces", False), "namespaces")
-    absent.running.hear("bot", "r")
+    absent.running.hear(("bot", "r"))
 
 
 def test_a_run_that_began_is_not_begun_again(realm: Realm, absent: AbsentCallers) -> None:
@@ -388,7 +389,7 @@ def test_a_silent_run_ends_by_what_is_known_of_it(
     if is_begun:
         run(realm, absent)
     else:
-        absent.running.expect("bot", "r")
+        absent.running.expect(("bot", "r"))
     clock.seconds += SILENT_S + 1
     [silent] = absent.running.silent()
     absent.end_run(silent)
@@ -402,7 +403,7 @@ def test_a_run_outlives_its_session_until_it_has_reported(realm: Realm, absent: 
     run(realm, absent)
     assert absent.end_session(NAME, "process") == []
     assert len(realm.realm().klis.leases) == 1  # its processes may still write
-    assert not absent.running.hear("bot", "r")  # which it is told with its next request
+    assert absent.running.is_dismissed(("bot", "r"))  # which it is told with its next request
     assert realm.proposal(name).status == "executing"
 
 

@@ -22,8 +22,9 @@ from worldprotocol.agents.call_values import EFFECT
 from worldprotocol.agents.command_runs import has_begun, is_run
 from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
 from worldprotocol.api.realm import Realm
-from worldprotocol.server.governed.presence import Presence, SessionName
-from worldprotocol.server.governed.running_calls import RunName, RunningCalls
+from worldprotocol.server.governed.heard_callers import CallerName
+from worldprotocol.server.governed.presence import Presence
+from worldprotocol.server.governed.running_calls import RunningCalls
 from worldprotocol.server.threads import Threads
 
 __all__ = ["AbsentCallers", "CallerWatch", "watch_callers"]
@@ -113,7 +114,7 @@ class AbsentCallers:
         self.presence.settle(proposal_id)
 
     def end_session(
-        self, name: SessionName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
+        self, name: CallerName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
     ) -> list[str]:
         """End the calls of a session that has ended, and return the ids of their proposals.
 
@@ -131,7 +132,7 @@ class AbsentCallers:
                 return None
             calls = list(_of_session(work.realm.proposals.values(), name))
             begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one, work)) is not None}
-            kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard(actor_id, key)}
+            kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard((actor_id, key))}
             heard[:] = [begun[proposal_id] for proposal_id in kept]
             return Leaving(
                 actor_id=actor_id,
@@ -144,23 +145,23 @@ class AbsentCallers:
 
         ended = caller_left(realm or self.realm, leaving, of_holder=of_holder)
         for key in heard:
-            self.running.dismiss(actor_id, key)
+            self.running.dismiss((actor_id, key))
         if of_holder and not self.presence.is_silent(name):
             return ended
         held = held_session(self.realm, *name) if of_holder else None
         if held is None:
             self.presence.forget(name)
         elif held.server != self.realm._acting.worker:
-            self.presence.release(name)
+            self.presence.drop(name)
         return ended
 
-    def hold_renewed(self, name: SessionName) -> None:
+    def hold_renewed(self, name: CallerName) -> None:
         """Record that this server holds a session whose renewal reached it.
 
         A server that has held it for a short time keeps it, so that renewals that reach several servers in turn are
         not recorded each.
         """
-        known, held = self.presence.find(name), held_session(self.realm, *name)
+        known, held = self.presence.program(name), held_session(self.realm, *name)
         client = held.client if held is not None else None if known is None else known.client
         acting = self.realm._acting
         is_held = held is not None and (held.server == acting.worker or acting.now_ms() - held.since < KEPT_MS)
@@ -168,19 +169,19 @@ class AbsentCallers:
             version = None if known is None else known.version
             hold_session(self.realm, *name, client, version, after_ms=KEPT_MS)
 
-    def end_run(self, name: RunName) -> None:
+    def end_run(self, name: CallerName) -> None:
         """End the call of a run that is silent."""
         actor_id, key = name
 
         def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
-            is_gone = key in _keys(proposal) and not self.running.is_heard(actor_id, key)
+            is_gone = key in _keys(proposal) and not self.running.is_heard(name)
             return _begun_run(self.realm, proposal, work) is not None if is_gone else None
 
         for proposal in self.realm.realm().proposals.values():
             if proposal.submitted.actor.actor_id == actor_id and key in _keys(proposal):
                 self.end_call(proposal.proposal_id, "connection", is_made)
-        if not self.running.is_heard(actor_id, key):
-            self.running.end(actor_id, key)
+        if not self.running.is_heard(name):
+            self.running.end(name)
 
     def end_cancelled(self, cancelled: Proposal) -> None:
         """End a cancelled call that is being made by a caller of which there is no sign."""
@@ -197,7 +198,7 @@ class AbsentCallers:
             return False
         actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal, work)
         if run is not None:
-            return not self.running.is_heard(actor_id, run, MISSES_S)
+            return not self.running.is_heard((actor_id, run), MISSES_S)
         session = str((proposal.submitted.trace or {}).get("session"))
         return self.presence.is_silent((actor_id, session), MISSES_S)
 
@@ -208,14 +209,14 @@ class AbsentCallers:
             actor_id, held = name[0], held_session(self.realm, *name)
             if held is not None and held.server != acting.worker and acting.is_gone(held.server):
                 hold_session(self.realm, *name, held.client)
-                self.presence.renew(name)
+                self.presence.hear(name)
             begun = [one for one in calls if one.started is not None and acting.is_gone(one.started.worker)]
             for key in filter(None, (_begun_run(self.realm, one) for one in begun)):
-                self.running.expect(actor_id, key)
+                self.running.expect((actor_id, key))
 
-    def _client(self, name: SessionName, calls: Iterable[Proposal]) -> str:
-        known = self.presence.find(name)
-        if known is not None and known.client is not None:
+    def _client(self, name: CallerName, calls: Iterable[Proposal]) -> str:
+        known = self.presence.program(name)
+        if known is not None:
             return known.client
         stated = ((one.submitted.trace or {}).get("client") for one in calls)
         held = held_session(self.realm, *name)
@@ -282,15 +283,15 @@ async def watch_callers(absent: AbsentCallers, threads: Threads) -> None:
         await asyncio.sleep(INTERVAL_S)
 
 
-def _of_session(proposals: Iterable[Proposal], name: SessionName) -> Iterator[Proposal]:
+def _of_session(proposals: Iterable[Proposal], name: CallerName) -> Iterator[Proposal]:
     for one in proposals:
         trace = one.submitted.trace or {}
         if (one.submitted.actor.actor_id, trace.get("session")) == name:
             yield one
 
 
-def _by_session(proposals: Iterable[Proposal]) -> dict[SessionName, list[Proposal]]:
-    found: dict[SessionName, list[Proposal]] = {}
+def _by_session(proposals: Iterable[Proposal]) -> dict[CallerName, list[Proposal]]:
+    found: dict[CallerName, list[Proposal]] = {}
     for one in proposals:
         session = (one.submitted.trace or {}).get("session")
         if one.submitted.attended is not None and session is not None:

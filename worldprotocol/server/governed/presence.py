@@ -6,39 +6,30 @@ another one takes its sessions over (``worldprotocol.server.governed.absent_call
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["SILENT_S", "Presence", "PresentSession", "WaitingRequest"]
+from worldprotocol.server.governed.heard_callers import CallerName, HeardCallers
 
-SILENT_S: Final = 15.0
-"""Time without a renewal after which a session has ended, in seconds, where it was renewed before."""
+__all__ = ["Presence", "Program", "WaitingRequest"]
 
 MAX_SESSIONS: Final = 10_000
-"""Sessions that are kept in memory and were not renewed; the oldest are dropped."""
-
-SessionName = tuple[str, str]
-"""Actor and id of a session."""
+"""Programs of sessions that are kept in memory and were not renewed; the oldest are dropped."""
 
 
-@dataclass(slots=True)
-class PresentSession:
-    """A session as far as its requests reached this server.
+class Program(NamedTuple):
+    """The program of a session.
 
     Args:
-        client: its program; None before its first call reached this server.
-        version: version of the program, where it states one.
-        renewed: when it was renewed, by a monotonic clock in seconds; None where it never was.
+        client: its name.
+        version: its version, where it states one.
     """
 
-    client: str | None = None
+    client: str
     version: str | None = None
-    renewed: float | None = None
 
 
 @dataclass(slots=True)
@@ -76,22 +67,16 @@ class WaitingRequest:
 
 
 @dataclass(slots=True)
-class Presence:
-    """The callers of one realm that this server hears; safe to use from several threads.
+class Presence(HeardCallers):
+    """The sessions of one realm that this server hears by their renewals, and the calls that wait; thread-safe."""
 
-    Args:
-        clock: a monotonic clock, in seconds.
-    """
-
-    clock: Callable[[], float] = time.monotonic
-    _sessions: OrderedDict[SessionName, PresentSession] = field(default_factory=OrderedDict)
+    _programs: OrderedDict[CallerName, Program] = field(default_factory=OrderedDict)
     _calls: dict[str, _Waiting] = field(default_factory=dict)
     _departed: dict[str, str | None] = field(default_factory=dict)
-    _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     # Sessions
 
-    def meet(self, name: SessionName, client: str, version: str | None = None) -> None:
+    def meet(self, name: CallerName, client: str, version: str | None = None) -> None:
         """Note the program of a session, which called.
 
         Args:
@@ -100,55 +85,22 @@ class Presence:
             version: version of the program, where it states one.
         """
         with self._mutex:
-            known = self._sessions.setdefault(name, PresentSession())
-            known.client, known.version = client, version or known.version
-            self._drop_oldest()
+            known = self._programs.get(name)
+            self._programs[name] = Program(client, version or (None if known is None else known.version))
+            if len(self._programs) > MAX_SESSIONS:
+                oldest = next((one for one in self._programs if one not in self._heard), None)
+                self._programs.pop(name if oldest is None else oldest)
 
-    def renew(self, name: SessionName) -> None:
-        """Note a renewal of a session."""
+    def program(self, name: CallerName) -> Program | None:
+        """Return the program of a session; None where no call of it reached this server."""
         with self._mutex:
-            known = self._sessions.setdefault(name, PresentSession())
-            known.renewed = self.clock()
-            self._sessions.move_to_end(name)
+            return self._programs.get(name)
 
-    def release(self, name: SessionName) -> None:
-        """Note that another server holds a session; no renewal of it is expected here."""
-        with self._mutex:
-            if name in self._sessions:
-                self._sessions[name].renewed = None
-
-    def find(self, name: SessionName) -> PresentSession | None:
-        """Return a session; None where this server did not hear of it."""
-        with self._mutex:
-            return self._sessions.get(name)
-
-    def forget(self, name: SessionName) -> None:
+    def forget(self, name: CallerName) -> None:
         """Drop a session that has ended."""
         with self._mutex:
-            self._sessions.pop(name, None)
-
-    def silent(self) -> list[SessionName]:
-        """Return the sessions whose renewals stopped."""
-        with self._mutex:
-            end = self.clock() - SILENT_S
-            return [name for name, one in self._sessions.items() if one.renewed is not None and one.renewed < end]
-
-    def is_silent(self, name: SessionName, silent_s: float = SILENT_S) -> bool:
-        """Return whether a session that was renewed before was not for a time, in seconds."""
-        known = self.find(name)
-        return known is not None and known.renewed is not None and known.renewed < self.clock() - silent_s
-
-    def shift(self, seconds: float) -> None:
-        """Leave a time out of account in which this process did not run: no renewal could arrive."""
-        with self._mutex:
-            for one in self._sessions.values():
-                if one.renewed is not None:
-                    one.renewed = min(self.clock(), one.renewed + seconds)
-
-    def _drop_oldest(self) -> None:
-        idle = len(self._sessions) - MAX_SESSIONS
-        for name in [name for name, one in self._sessions.items() if one.renewed is None][: max(0, idle)]:
-            del self._sessions[name]
+            self._programs.pop(name, None)
+            self._heard.pop(name, None)
 
     # Calls that wait
 
@@ -160,7 +112,7 @@ class Presence:
             call.counted += 1
             call.here += 1
             self._departed.pop(proposal_id, None)
-        request = WaitingRequest(call, call.answered)
+            request = WaitingRequest(call, call.answered)
         try:
             yield request
         finally:

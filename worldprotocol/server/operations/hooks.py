@@ -95,7 +95,7 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
         if event.outcome == "not made" or not await call.run(partial(calls.is_run, key)):
             await call.run(partial(_after, call, calls, key, event))
         else:  # its run reports; in the background, it may not even have begun
-            agents.running.expect(call.actor_id, key)
+            agents.running.expect((call.actor_id, key))
     elif isinstance(event, CallContinues):
         key = key_of(client, event.session, event.call_id)
         return answer({"isBeingMade": await call.run(partial(calls.extend, key))})
