@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from world.clock import ManualClock
-from world.errors import RefusedError
+from world.error_codes import ErrorCode
+from world.errors import RefusedError, WorldProtocolError
 from world.events.caller_events import Attended, CallerLeft, SessionMoved
 from worldprotocol.agents.call_values import Allowed, ToolCall
 from worldprotocol.agents.command_runs import CommandRuns, RunRequest
+from worldprotocol.agents.files.uses import FileUse
 from worldprotocol.agents.tool_calls import ToolCalls
-from worldprotocol.api.callers.sessions import hold_session
+from worldprotocol.api.callers.sessions import held_session, hold_session
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
-from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
-from worldprotocol.server.governed.presence import SILENT_S, Presence
+from worldprotocol.server.call import Call
+from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers, CallerWatch
+from worldprotocol.server.governed.heard_callers import SILENT_S
+from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
+from worldprotocol.server.operations.hooks import _checked
+from worldprotocol.server.threads import Threads
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
 
@@ -75,12 +85,12 @@ def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
     realm: Realm, absent: AbsentCallers, clock: Monotonic
 ) -> None:
     name = begun(realm)
-    absent.presence.renew(NAME)
+    absent.presence.hear(NAME)
     realm.host.cancel(name, by="ann", reason="it hangs")
-    absent.end_cancelled()
+    absent.end_cancelled(realm.proposal(name))
     assert realm.proposal(name).status == "executing"  # it is there, and has 15 s
     clock.seconds += MISSES_S + 1
-    absent.end_cancelled()
+    absent.end_cancelled(realm.proposal(name))
     ended = realm.proposal(name)
     assert (ended.status, len(realm.realm().klis.leases)) == ("failed", 0)
     [left] = [one for _, one in realm.events() if isinstance(one, CallerLeft)]
@@ -92,7 +102,7 @@ def test_a_session_is_silent_after_its_time_and_not_for_the_time_of_a_stopped_se
 ) -> None:
     presence = absent.presence
     presence.meet(("bot", "http"), "codex")
-    presence.renew(NAME)
+    presence.hear(NAME)
     clock.seconds += SILENT_S
     assert presence.silent() == []
     clock.seconds += 1
@@ -108,39 +118,230 @@ def test_the_sessions_of_a_server_that_ended_are_taken_over(
         name = begun(first)
         hold_session(first, *NAME, "codex")
         absent.take_over()  # it is there
-        assert absent.presence.find(NAME) is None
+        assert not absent.presence.is_heard(NAME)
     absent.take_over()
     absent.take_over()
     assert len([one for _, one in realm.events() if isinstance(one, SessionMoved)]) == 1
     clock.seconds += SILENT_S + 1
     assert absent.presence.silent() == [NAME]
     assert absent.end_session(NAME, "renewal", of_holder=True) == [name]
-    assert absent.presence.find(NAME) is None
+    assert not absent.presence.is_heard(NAME)
+
+
+def test_equal_calls_of_two_sessions_end_each_with_its_own(realm: Realm, absent: AbsentCallers) -> None:
+    calls, attended = ToolCalls(realm, "bot"), Attended(by="hook")
+    other, one, two, third = (
+        ToolCall(key, "file.edit", FILE, trace={"client": "codex", "session": session}, attended=attended)
+        for key, session in (("k0", "s0"), ("k1", "s1"), ("k2", "s2"), ("k3", "s2"))
+    )
+    assert isinstance(calls.begin(other), Allowed)  # the others wait for it
+    names = [calls.submit(call).proposal_id for call in (one, two, third)]
+    assert names[0] != names[1] == names[2]  # two subagents of a session have one
+    assert absent.end_session(("bot", "s1"), "process") == [names[0]]
+    assert len(absent.end_session(("bot", "s0"), "process")) == 1
+    assert isinstance(calls.look(two, names[1]), Allowed)
+    assert absent.end_session(("bot", "s2"), "process") == [names[1]]
+    assert len(realm.realm().klis.leases) == 0
+
+
+@pytest.mark.parametrize("error", [RefusedError(ErrorCode.INVALID_VALUE, "odd"), ValueError("odd")])
+def test_an_allowed_call_whose_files_cannot_be_compared_ends(realm: Realm, error: Exception) -> None:
+    calls = ToolCalls(realm, "bot")
+    found = calls.begin(ToolCall("a", "file.edit", FILE, attended=Attended(by="hook")))
+    assert isinstance(found, Allowed)
+    agents = SimpleNamespace(files=SimpleNamespace(begin=raises(error)))
+    call = cast("Call", SimpleNamespace(hosted=SimpleNamespace(agents=agents), realm=realm))
+    with pytest.raises(type(error), match="odd"):
+        _checked(call, calls, found, ("a", FileUse()))
+    ended = realm.proposal(found.proposal.proposal_id)
+    assert ended.error is not None
+    assert (ended.error.code, len(realm.realm().klis.leases)) == ("TOOL_NOT_CALLED", 0)
+
+
+class Servers:
+    """Several servers of one log, behind a balancer, by clocks of the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack, count: int) -> None:
+        config = read_config(folder / "world.toml")
+        self.seconds, self.clocks = Monotonic(), [ManualClock(1_800_000_000_000) for _ in range(count)]
+        opened = [stack.enter_context(Realm.from_config(config, clock=clock)) for clock in self.clocks]
+        self.all = [AbsentCallers(one, Presence(self.seconds), RunningCalls(self.seconds)) for one in opened]
+
+    def renew(self, number: int) -> None:
+        self.all[number].presence.hear(NAME)
+        self.all[number].hold_renewed(NAME)
+
+    def wait(self, seconds: int) -> list[str]:
+        """Let each look for silent sessions in each second; return the ids of the proposals that ended."""
+        ended = []
+        for _ in range(seconds):
+            self.seconds.seconds += 1
+            for clock in self.clocks:
+                clock.advance(1_000)
+            for one in self.all:
+                for name in one.presence.silent():
+                    ended += one.end_session(name, "renewal", of_holder=True)
+        return ended
+
+
+@pytest.mark.parametrize("order", [[0, 1] * 5, [0, 1, 2, 3] * 3, [0, 3, 3, 3, 3, 3], [0, 1, 0, 1, 1, 1, 1, 0]])
+def test_a_session_whose_renewals_reach_several_servers_lives_until_they_stop(
+    realm: Realm, folder: Path, order: list[int]
+) -> None:
+    name = begun(realm)
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, max(order) + 1)
+        servers.all[0].presence.meet(NAME, "codex")  # its calls reached that server alone
+        for number in order:
+            servers.renew(number)
+            assert servers.wait(5) == []
+        moved = [one for _, one in realm.events() if isinstance(one, SessionMoved)]
+        assert 1 <= len(moved) <= len(order) // 2
+        assert servers.wait(int(SILENT_S) + 1) == [name]
+        assert [one.presence.silent() for one in servers.all] == [[] for _ in servers.all]
+    assert realm.proposal(name).status == "failed"
+
+
+def test_a_session_whose_server_vanished_elsewhere_is_taken_over_with_its_next_renewals(
+    realm: Realm, folder: Path
+) -> None:
+    name = begun(realm)
+    hold_session(realm, *NAME, "codex")
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, 1)  # which was told of no call of the session
+        for _ in range(3):
+            servers.renew(0)
+            assert servers.wait(5) == []
+        held = held_session(realm, *NAME)
+        assert held is not None
+        assert (held.server, held.client) == (servers.all[0].realm._acting.worker, "codex")
+        assert servers.wait(int(SILENT_S) + 1) == [name]
+
+
+def test_a_renewal_just_before_the_end_of_its_session_keeps_it(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic
+) -> None:
+    name = begun(realm)
+    absent.presence.hear(NAME)
+    absent.hold_renewed(NAME)
+    clock.seconds += SILENT_S + 1
+    absent.presence.hear(NAME)
+    assert absent.end_session(NAME, "renewal", of_holder=True) == []
+    assert realm.proposal(name).status == "executing"
+    clock.seconds += SILENT_S + 1
+    assert absent.presence.silent() == [NAME]
+
+
+def test_no_renewal_is_in_the_future(absent: AbsentCallers, clock: Monotonic) -> None:
+    absent.presence.hear(NAME)
+    absent.running.hear(("bot", "r"))
+    absent.presence.shift(3_600.0)  # they arrived first after the process went on
+    absent.running.shift(3_600.0)
+    clock.seconds += SILENT_S + 1
+    assert (absent.presence.silent(), absent.running.silent()) == ([NAME], [("bot", "r")])
+
+
+def raises(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises an error."""
+
+    def raising(*_: object, **__: object) -> None:
+        raise error
+
+    return raising
 
 
 def test_a_call_whose_end_could_not_be_recorded_ends_later(
     realm: Realm, absent: AbsentCallers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = begun(realm)
-    absent.presence.depart(name)
+    absent.presence.depart(name, "a")
     with monkeypatch.context() as broken:
-        broken.setattr(AbsentCallers, "end_call", lambda *_, **__: (_ for _ in ()).throw(OSError("no disk")))
-        with pytest.raises(OSError, match="no disk"):
-            absent.end_departed()
-    absent.end_departed()
+        broken.setattr(AbsentCallers, "end_call", raises(OSError("no disk")))
+        asyncio.run(looks(absent, 1))
+        assert list(absent.presence.departed()) == [name]
+    asyncio.run(looks(absent, 1))
     assert realm.proposal(name).status == "failed"
-    assert absent.presence.departed() == []
+    assert absent.presence.departed() == {}
 
 
-def test_a_connection_that_is_made_again_is_noticed(absent: AbsentCallers) -> None:
+async def looks(absent: AbsentCallers, count: int, clock: Monotonic | None = None) -> None:
+    """Look for callers that are gone, at intervals of a second where there is a clock."""
+    threads = Threads(1)
+    watch = CallerWatch(absent, threads)
+    for _ in range(count):
+        await watch.look()
+        if clock is not None:
+            clock.seconds += 1
+    await threads.close()
+
+
+def test_the_time_in_which_the_log_is_not_read_is_no_silence(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = begun(realm)
+    absent.presence.hear(NAME)
+    absent.hold_renewed(NAME)
+    unreadable, real = range(3, 63), Realm.realm
+    start = clock.seconds
+
+    def view(self: Realm) -> Any:
+        if int(clock.seconds - start) in unreadable:
+            raise WorldProtocolError(ErrorCode.LOG_UNAVAILABLE, "The database is away.")
+        return real(self)
+
+    monkeypatch.setattr(Realm, "realm", view)
+    asyncio.run(looks(absent, 70, clock))  # its next renewal came after that time
+    assert realm.proposal(name).status == "executing"
+    asyncio.run(looks(absent, int(SILENT_S), clock))
+    assert realm.proposal(name).status == "failed"
+
+
+def test_an_end_that_fails_hinders_no_other(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = begun(realm)
+    for session in (("bot", "broken"), NAME):
+        absent.presence.hear(session)
+    real = AbsentCallers.end_session
+
+    def end(self: AbsentCallers, session: tuple[str, str], *args: Any, **options: Any) -> list[str]:
+        return real(self, session, *args, **options) if session == NAME else raises(ValueError("odd"))()
+
+    monkeypatch.setattr(AbsentCallers, "end_session", end)
+    clock.seconds += SILENT_S + 1
+    asyncio.run(looks(absent, 1))
+    assert (realm.proposal(name).status, absent.presence.silent()) == ("failed", [("bot", "broken")])
+
+
+def test_a_call_whose_caller_returned_before_its_end_was_recorded_goes_on(realm: Realm, absent: AbsentCallers) -> None:
+    name = begun(realm)
+    absent.presence.depart(name, "a")
+    with absent.presence.waiting(name):
+        absent.end_departed(name)
+    absent.presence.depart(name)  # an equal call, which claimed nothing: "a" makes it
+    absent.end_departed(name)
+    assert (realm.proposal(name).status, absent.presence.departed()) == ("executing", {})
+    absent.presence.depart(name, "a")
+    absent.end_departed(name)
+    assert realm.proposal(name).status == "failed"
+
+
+def test_a_request_is_the_last_one_where_no_other_is_here_or_was_answered_since(absent: AbsentCallers) -> None:
     presence = absent.presence
-    with presence.departing("p") as has_returned:
-        assert not has_returned()
-        with presence.waiting("p"):
-            pass
-        assert has_returned()
-    with presence.departing("p") as has_returned:
-        assert not has_returned()
+    with presence.waiting("p") as first:
+        with presence.waiting("p") as second:  # it arrived before the end of the first was noticed
+            first.leave()
+            assert not first.is_last
+        assert not first.is_last  # the second was answered
+        assert second.is_here
+    with presence.waiting("p") as first, presence.waiting("p") as second:
+        second.leave()
+        assert not second.is_last
+        first.leave()
+        assert first.is_last
+    with presence.waiting("p") as again:
+        again.leave()
+        assert again.is_last
 
 
 COMMAND = {
@@ -171,7 +372,7 @@ def allowed_run(realm: Realm) -> str:
 def run(realm: Realm, absent: AbsentCallers) -> None:
     """Begin the run of the command."""
     CommandRuns(realm, "bot").begin(RunRequest("r", "make", "namespaces", False), "namespaces")
-    absent.running.hear("bot", "r")
+    absent.running.hear(("bot", "r"))
 
 
 def test_a_run_that_began_is_not_begun_again(realm: Realm, absent: AbsentCallers) -> None:
@@ -190,7 +391,7 @@ def test_a_silent_run_ends_by_what_is_known_of_it(
     if is_begun:
         run(realm, absent)
     else:
-        absent.running.expect("bot", "r")
+        absent.running.expect(("bot", "r"))
     clock.seconds += SILENT_S + 1
     [silent] = absent.running.silent()
     absent.end_run(silent)
@@ -204,7 +405,7 @@ def test_a_run_outlives_its_session_until_it_has_reported(realm: Realm, absent: 
     run(realm, absent)
     assert absent.end_session(NAME, "process") == []
     assert len(realm.realm().klis.leases) == 1  # its processes may still write
-    assert not absent.running.hear("bot", "r")  # which it is told with its next request
+    assert absent.running.is_dismissed(("bot", "r"))  # which it is told with its next request
     assert realm.proposal(name).status == "executing"
 
 

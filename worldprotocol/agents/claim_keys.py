@@ -14,7 +14,7 @@ from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import ToolCall, is_claim_of, is_proposed_as
 from worldprotocol.api.realm import Realm
 
-__all__ = ["NEWEST", "claims_with_keys", "ended_claimed_by", "is_of_another"]
+__all__ = ["NEWEST", "claims_with_keys", "ended_claimed_by", "have_one_caller", "is_of_another"]
 
 NEWEST: Final = 32
 """How many ended proposals of the same meaning are searched for the claim of a call, the newest first."""
@@ -66,3 +66,15 @@ def is_of_another(realm: Realm, call: ToolCall, proposal: Proposal) -> bool:
         if claims:
             return not any(is_claim_of(call.key, one) for one in claims)
     return not is_proposed_as(call.key, proposal.intent.intent_id)
+
+
+def have_one_caller(call: ToolCall, proposal: Proposal) -> bool:
+    """Return whether a call and an equal proposal end with the same session, or neither ends with one.
+
+    Args:
+        call: the call.
+        proposal: the proposal, which the call may continue.
+    """
+    if call.attended is None and proposal.submitted.attended is None:
+        return True
+    return (call.trace or {}).get("session") == (proposal.submitted.trace or {}).get("session")

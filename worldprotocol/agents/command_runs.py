@@ -6,11 +6,13 @@ run once: the beginning of its run extends its claim, so that the log shows that
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import Event
 from world.events.claim_events import EffectClaimed, EffectExtended
 from world.klis.predicate import Predicate
 from world.model.snapshot import EffectAnswer, ErrorValue
@@ -57,15 +59,17 @@ def is_run(proposal: Proposal) -> bool:
     return bool((proposal.submitted.trace or {}).get(RUN))
 
 
-def has_begun(realm: Realm, claimed: EffectClaimed) -> bool:
+def has_begun(realm: Realm, claimed: EffectClaimed, emitted: Iterable[Event] = ()) -> bool:
     """Return whether the run of a call began, which extended the claim of its effect.
 
     Args:
         realm: the realm.
         claimed: the claim.
+        emitted: events of a unit, which are not on the log yet.
     """
-    extensions = map(decoded, realm.log.read(stream=claimed.proposal_id, topics=[EffectExtended.TOPIC]))
-    return any(isinstance(one, EffectExtended) and one.claim_id == claimed.claim_id for one in extensions)
+    recorded = map(decoded, realm.log.read(stream=claimed.proposal_id, topics=[EffectExtended.TOPIC]))
+    extensions = (one for one in (*recorded, *emitted) if isinstance(one, EffectExtended))
+    return any(one.claim_id == claimed.claim_id for one in extensions)
 
 
 class CommandRuns:

@@ -5,7 +5,7 @@ A call has two phases. ``submit`` proposes it, ``look`` returns whether it is al
 
 The key of a call is the caller's own id of it, so that a repeated request is the same call. A new call with the same
 intentKey as an open one of the same actor that was not begun continues that proposal: an agent that had to return later
-finds the decision of the people who were asked meanwhile. Source: docs/agents.md.
+finds the decision of the people who were asked meanwhile; if attended, of its own session. Source: docs/agents.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from worldprotocol.agents.call_values import (
     is_claim_of,
     is_proposed_as,
 )
-from worldprotocol.agents.claim_keys import ended_claimed_by, is_of_another
+from worldprotocol.agents.claim_keys import ended_claimed_by, have_one_caller, is_of_another
 from worldprotocol.agents.command_runs import is_run
 from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
@@ -106,7 +106,7 @@ class ToolCalls:
             if (asked.type, asked.input) != (issued.body.type, issued.body.input):
                 raise key_conflict(call.key, known.proposal_id)
             return self.resumed(known)
-        waiting = self._open_twin(issued.intent_key, is_begun_too=call.excludes_equal)
+        waiting = self._open_twin(call, issued.intent_key)
         if waiting is not None:
             return self.resumed(waiting)
         if not call.has_own_id:
@@ -363,13 +363,14 @@ class ToolCalls:
         ]
         return next((one for one in found if not is_of_another(self._realm, call, one)), None)
 
-    def _open_twin(self, intent_key: str, *, is_begun_too: bool = False) -> Proposal | None:
-        """Return an open proposal of the same meaning: one whose call was begun, if that counts too, else one that was
-        not begun.
-        """
+    def _open_twin(self, call: ToolCall, intent_key: str) -> Proposal | None:
+        """Return an open proposal of the same meaning: one that was begun and excludes the call, or is continued."""
         twins = [one for one in self._own() if one.submitted.intent.intent_key == intent_key]
-        begun = [one for one in twins if is_begun_too and (_claims(one) or _is_in_doubt(one))]
-        waiting = (one for one in twins if not (one.claims or one.journal or one.in_doubt or one.cancelled is not None))
+        begun = [one for one in twins if call.excludes_equal and (_claims(one) or _is_in_doubt(one))]
+        joined = (one for one in twins if have_one_caller(call, one))
+        waiting = (
+            one for one in joined if not (one.claims or one.journal or one.in_doubt or one.cancelled is not None)
+        )
         return next(iter(begun), None) or next(waiting, None)
 
     def _is_begun_elsewhere(self, call: ToolCall, proposal: Proposal) -> bool:

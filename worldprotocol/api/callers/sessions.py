@@ -6,7 +6,7 @@ left that ends it (``world.events.caller_events``); with another renewal it begi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from world.events.base import Event
@@ -26,10 +26,12 @@ class HeldSession(NamedTuple):
     Args:
         client: its program.
         server: id of the worker of the server that holds it.
+        since: since when that server holds it, ms since 1970.
     """
 
     client: str
     server: str
+    since: int
 
 
 def held_session(realm: Realm, actor_id: str, session: str) -> HeldSession | None:
@@ -43,7 +45,9 @@ def held_session(realm: Realm, actor_id: str, session: str) -> HeldSession | Non
     return _folded(_events(realm, session_stream(actor_id, session)))
 
 
-def hold_session(realm: Realm, actor_id: str, session: str, client: str, version: str | None = None) -> None:
+def hold_session(
+    realm: Realm, actor_id: str, session: str, client: str, version: str | None = None, *, after_ms: int = 0
+) -> None:
     """Record that this process holds a session; nothing is recorded where the log says so.
 
     Args:
@@ -52,6 +56,7 @@ def hold_session(realm: Realm, actor_id: str, session: str, client: str, version
         session: its id.
         client: its program.
         version: version of the program, where it states one.
+        after_ms: time for which another server keeps a session at least, in ms.
     """
     stream, me = session_stream(actor_id, session), realm._acting.worker
 
@@ -62,27 +67,32 @@ def hold_session(realm: Realm, actor_id: str, session: str, client: str, version
                 at=work.at, actor_id=actor_id, session=session, client=client, server=me, version=version
             )
             work.emit(stream, begun)
-        elif known.server != me:
+        elif known.server != me and work.at - known.since >= after_ms:
             work.emit(stream, SessionMoved(at=work.at, actor_id=actor_id, session=session, server=me))
 
     command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
     realm._acting.run(command)
 
 
-def caller_left(realm: Realm, left: Leaving, *, of_holder: bool = False) -> list[str]:
+def caller_left(
+    realm: Realm, caller: Leaving | Callable[[UnitOfWork], Leaving | None], *, of_holder: bool = False
+) -> list[str]:
     """Record that a caller left, which ends its calls, and return the ids of their proposals.
 
     Args:
         realm: the realm, open for acting; ``Realm.as_caller`` says who was verified.
-        left: the caller.
+        caller: the caller, or what returns it within the unit; None where it has not left.
         of_holder: leave a session alone that another server holds.
 
     Raises:
         RefusedError: where the verified caller may not say so.
     """
-    stream = session_stream(left.actor_id, left.session)
 
     def command(work: UnitOfWork) -> list[str]:
+        left = caller if isinstance(caller, Leaving) else caller(work)
+        if left is None:
+            return []
+        stream = session_stream(left.actor_id, left.session)
         ends = left.session is not None and left.calls is None
         known = _folded([*_events(realm, stream), *_own(work, stream)]) if ends else None
         if of_holder and known is not None and known.server != realm._acting.worker:
@@ -117,9 +127,9 @@ def _folded(events: Iterable[Event]) -> HeldSession | None:
     held: HeldSession | None = None
     for event in events:
         if isinstance(event, SessionBegun):
-            held = HeldSession(event.client, event.server)
+            held = HeldSession(event.client, event.server, event.at)
         elif isinstance(event, SessionMoved) and held is not None:
-            held = held._replace(server=event.server)
+            held = held._replace(server=event.server, since=event.at)
         elif isinstance(event, CallerLeft) and event.ends_session:
             held = None
     return held

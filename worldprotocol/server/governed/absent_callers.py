@@ -8,29 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from world.errors import WorldProtocolError
 from world.events.caller_events import NoticedBy
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import EFFECT
 from worldprotocol.agents.command_runs import has_begun, is_run
 from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
 from worldprotocol.api.realm import Realm
-from worldprotocol.server.governed.presence import Presence, SessionName
-from worldprotocol.server.governed.running_calls import RunName, RunningCalls
+from worldprotocol.server.governed.heard_callers import CallerName
+from worldprotocol.server.governed.presence import Presence
+from worldprotocol.server.governed.running_calls import RunningCalls
 from worldprotocol.server.threads import Threads
 
-__all__ = ["AbsentCallers", "watch_callers"]
+__all__ = ["AbsentCallers", "CallerWatch", "watch_callers"]
+
+R = TypeVar("R")
 
 _LOGGER = logging.getLogger("worldprotocol.server")
 
 INTERVAL_S: Final = 1.0
 """Time between two looks for callers that are gone, in seconds."""
+
+KEPT_MS: Final = 6_000
+"""Time for which a server keeps a session whose renewals reach another one, in ms.
+
+Two renewals follow within the time after which the session is silent for that server, so one of them moves it.
+"""
 
 TAKES_OVER_S: Final = 10.0
 """Time between two looks for sessions whose server ended, in seconds."""
@@ -43,6 +53,10 @@ MISSES_S: Final = 7.0
 
 UNKNOWN: Final = "unknown"
 """Recorded as the program of a caller that stated none."""
+
+
+IsMade = Callable[[UnitOfWork, Proposal], bool | None]
+"""Returns whether a call may have been made; None where its caller is not gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,150 +73,225 @@ class AbsentCallers:
     presence: Presence
     running: RunningCalls
 
-    def end_call(self, proposal_id: str, noticed_by: NoticedBy, *, is_made: bool) -> None:
+    def end_call(self, proposal_id: str, noticed_by: NoticedBy, is_made: IsMade) -> None:
         """End a call whose caller is gone.
 
         Args:
             proposal_id: its proposal.
             noticed_by: how it was noticed.
-            is_made: whether the call may have been made, where it was begun.
+            is_made: returns within the unit whether the call may have been made, where it was begun; None where its
+                caller is not gone.
         """
-        proposal = self.realm.realm().proposals.get(proposal_id)
-        if proposal is None:
-            return
-        trace = proposal.submitted.trace or {}
-        session = trace.get("session")
-        left = Leaving(
-            actor_id=proposal.submitted.actor.actor_id,
-            client=str(trace.get("client") or UNKNOWN),
-            noticed_by=noticed_by,
-            session=None if session is None else str(session),
-            calls=[proposal_id],
-            not_made=() if is_made else (proposal_id,),
-        )
-        caller_left(self.realm, left)
 
-    def end_departed(self) -> None:
-        """End the calls whose connections ended, and whose ends could not be recorded then."""
-        for proposal_id in self.presence.departed():
-            self.end_call(proposal_id, "connection", is_made=False)
-            self.presence.settle(proposal_id)
+        def leaving(work: UnitOfWork) -> Leaving | None:
+            proposal = work.realm.proposals.get(proposal_id)
+            made = None if proposal is None else is_made(work, proposal)
+            if proposal is None or made is None:
+                return None
+            trace = proposal.submitted.trace or {}
+            session = trace.get("session")
+            return Leaving(
+                actor_id=proposal.submitted.actor.actor_id,
+                client=str(trace.get("client") or UNKNOWN),
+                noticed_by=noticed_by,
+                session=None if session is None else str(session),
+                calls=[proposal_id],
+                not_made=() if made else (proposal_id,),
+            )
+
+        caller_left(self.realm, leaving)
+
+    def end_departed(self, proposal_id: str) -> None:
+        """End a call whose connection ended, unless its caller returned or an equal call has begun it."""
+
+        def is_made(_: UnitOfWork, proposal: Proposal) -> bool | None:
+            departed = self.presence.departed()
+            own = departed.get(proposal_id)
+            is_back = proposal_id not in departed or any(key != own for key in _keys(proposal))
+            return None if is_back else False
+
+        self.end_call(proposal_id, "connection", is_made)
+        self.presence.settle(proposal_id)
 
     def end_session(
-        self, name: SessionName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
+        self, name: CallerName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
     ) -> list[str]:
         """End the calls of a session that has ended, and return the ids of their proposals.
 
         Args:
             name: actor and id of the session.
             noticed_by: how it was noticed.
-            of_holder: leave a session alone that another server holds.
+            of_holder: leave a session alone that another server holds, or that is renewed again.
             realm: the realm for the caller that says so; None is this server.
         """
         actor_id, session = name
-        calls = list(_of_session(self.realm.realm().proposals.values(), name))
-        begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one)) is not None}
-        kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard(actor_id, key)}
-        for proposal_id in kept:
-            self.running.dismiss(actor_id, begun[proposal_id])
-        not_made = {one.proposal_id for one in calls if is_run(one) and one.proposal_id not in begun}
-        left = Leaving(
-            actor_id=actor_id,
-            client=self._client(name, calls),
-            noticed_by=noticed_by,
-            session=session,
-            kept=kept,
-            not_made=not_made,
-        )
-        ended = caller_left(realm or self.realm, left, of_holder=of_holder)
-        self.presence.forget(name)
+        heard: list[str] = []
+
+        def leaving(work: UnitOfWork) -> Leaving | None:
+            if of_holder and not self.presence.is_silent(name):
+                return None
+            calls = list(_of_session(work.realm.proposals.values(), name))
+            begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one, work)) is not None}
+            kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard((actor_id, key))}
+            heard[:] = [begun[proposal_id] for proposal_id in kept]
+            return Leaving(
+                actor_id=actor_id,
+                client=self._client(name, calls),
+                noticed_by=noticed_by,
+                session=session,
+                kept=kept,
+                not_made={one.proposal_id for one in calls if is_run(one) and one.proposal_id not in begun},
+            )
+
+        ended = caller_left(realm or self.realm, leaving, of_holder=of_holder)
+        for key in heard:
+            self.running.dismiss((actor_id, key))
+        if of_holder and not self.presence.is_silent(name):
+            return ended
+        held = held_session(self.realm, *name) if of_holder else None
+        if held is None:
+            self.presence.forget(name)
+        elif held.server != self.realm._acting.worker:
+            self.presence.drop(name)
         return ended
 
-    def end_run(self, name: RunName) -> None:
+    def hold_renewed(self, name: CallerName) -> None:
+        """Record that this server holds a session whose renewal reached it.
+
+        A server that has held it for a short time keeps it, so that renewals that reach several servers in turn are
+        not recorded each.
+        """
+        known, held = self.presence.program(name), held_session(self.realm, *name)
+        client = held.client if held is not None else None if known is None else known.client
+        acting = self.realm._acting
+        is_held = held is not None and (held.server == acting.worker or acting.now_ms() - held.since < KEPT_MS)
+        if client is not None and not is_held:
+            version = None if known is None else known.version
+            hold_session(self.realm, *name, client, version, after_ms=KEPT_MS)
+
+    def end_run(self, name: CallerName) -> None:
         """End the call of a run that is silent."""
         actor_id, key = name
-        for proposal in self.realm.realm().proposals.values():
-            if proposal.submitted.actor.actor_id == actor_id and key in (one.key for one in proposal.claims.values()):
-                self.end_call(proposal.proposal_id, "connection", is_made=_begun_run(self.realm, proposal) is not None)
-        self.running.end(actor_id, key)
 
-    def end_cancelled(self) -> None:
-        """End the cancelled calls that are being made by callers of which there is no sign."""
+        def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
+            is_gone = key in _keys(proposal) and not self.running.is_heard(name)
+            return _begun_run(self.realm, proposal, work) is not None if is_gone else None
+
         for proposal in self.realm.realm().proposals.values():
-            if proposal.cancelled is None or not any(_keys(proposal)):
-                continue
-            actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal)
-            session = str((proposal.submitted.trace or {}).get("session"))
-            is_gone = self.presence.is_silent((actor_id, session), MISSES_S)
-            if run is not None:
-                is_gone = not self.running.is_heard(actor_id, run, MISSES_S)
-            if is_gone:
-                self.end_call(proposal.proposal_id, "operator", is_made=True)
+            if proposal.submitted.actor.actor_id == actor_id and key in _keys(proposal):
+                self.end_call(proposal.proposal_id, "connection", is_made)
+        if not self.running.is_heard(name):
+            self.running.end(name)
+
+    def end_cancelled(self, cancelled: Proposal) -> None:
+        """End a cancelled call that is being made by a caller of which there is no sign."""
+
+        def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
+            return True if self._is_left(proposal, work) else None
+
+        if self._is_left(cancelled):
+            self.end_call(cancelled.proposal_id, "operator", is_made)
+
+    def _is_left(self, proposal: Proposal, work: UnitOfWork | None = None) -> bool:
+        """Return whether a call was cancelled that is being made by a caller of which there is no sign."""
+        if proposal.cancelled is None or not any(_keys(proposal)):
+            return False
+        actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal, work)
+        if run is not None:
+            return not self.running.is_heard((actor_id, run), MISSES_S)
+        session = str((proposal.submitted.trace or {}).get("session"))
+        return self.presence.is_silent((actor_id, session), MISSES_S)
 
     def take_over(self) -> None:
         """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
         acting = self.realm._acting
         for name, calls in _by_session(self.realm.realm().proposals.values()).items():
-            actor_id, session = name
-            known = self.presence.find(name)
-            held = None if known is not None and known.is_held else held_session(self.realm, actor_id, session)
+            actor_id, held = name[0], held_session(self.realm, *name)
             if held is not None and held.server != acting.worker and acting.is_gone(held.server):
-                hold_session(self.realm, actor_id, session, held.client)
-                self.presence.take_over(name, held.client)
+                hold_session(self.realm, *name, held.client)
+                self.presence.hear(name)
             begun = [one for one in calls if one.started is not None and acting.is_gone(one.started.worker)]
             for key in filter(None, (_begun_run(self.realm, one) for one in begun)):
-                self.running.expect(actor_id, key)
+                self.running.expect((actor_id, key))
 
-    def _client(self, name: SessionName, calls: Iterable[Proposal]) -> str:
-        known = self.presence.find(name)
-        if known is not None and known.client is not None:
+    def _client(self, name: CallerName, calls: Iterable[Proposal]) -> str:
+        known = self.presence.program(name)
+        if known is not None:
             return known.client
         stated = ((one.submitted.trace or {}).get("client") for one in calls)
         held = held_session(self.realm, *name)
         return next((str(one) for one in stated if one), UNKNOWN if held is None else held.client)
 
 
+class CallerWatch:
+    """Looks for callers that are gone, and ends what they left.
+
+    Args:
+        absent: ends what they left.
+        threads: the pool in which it does.
+    """
+
+    def __init__(self, absent: AbsentCallers, threads: Threads) -> None:
+        self._absent, self._threads = absent, threads
+        self._looked = absent.presence.clock()
+        self._took_over = -math.inf
+        self._has_failed = False
+
+    async def look(self) -> None:
+        """Do what is due; a step that fails is logged and repeated with the next look, and skips no other.
+
+        The time in which this server was stopped, or could not read the log, is no silence of a caller.
+        """
+        absent, self._has_failed = self._absent, False
+        view = await self._tried(absent.realm.realm)
+        if view is None:
+            return
+        now = absent.presence.clock()
+        if now - self._looked > INTERVAL_S + STOPPED_S:
+            absent.presence.shift(now - self._looked)
+            absent.running.shift(now - self._looked)
+        if now - self._took_over >= TAKES_OVER_S:
+            self._took_over = now
+            await self._tried(absent.take_over)
+        for session in absent.presence.silent():
+            await self._tried(partial(absent.end_session, session, "renewal", of_holder=True))
+        for run in absent.running.silent():
+            await self._tried(partial(absent.end_run, run))
+        for proposal_id in absent.presence.departed():
+            await self._tried(partial(absent.end_departed, proposal_id))
+        for proposal in view.proposals.values():
+            if proposal.cancelled is not None:
+                await self._tried(partial(absent.end_cancelled, proposal))
+        self._looked = now if self._has_failed else absent.presence.clock()
+
+    async def _tried(self, call: Callable[[], R]) -> R | None:
+        """Return the result of a call in a thread; None where it failed."""
+        try:
+            return await self._threads.run(call)
+        except Exception as error:  # whatever it is, the calls of other callers end
+            self._has_failed = True
+            is_known = isinstance(error, WorldProtocolError | OSError)
+            _LOGGER.error("What callers left that are gone could not be ended: %s", error, exc_info=not is_known)
+            return None
+
+
 async def watch_callers(absent: AbsentCallers, threads: Threads) -> None:
     """End what callers left that are gone, until the task is cancelled."""
-    looked = took_over = time.monotonic()
-    await _take_over(absent, threads)
+    watch = CallerWatch(absent, threads)
     while True:
+        await watch.look()
         await asyncio.sleep(INTERVAL_S)
-        now = time.monotonic()
-        if now - looked > INTERVAL_S + STOPPED_S:  # a stopped process hears nobody
-            absent.presence.shift(now - looked)
-            absent.running.shift(now - looked)
-        looked = now
-        try:
-            for name in absent.presence.silent():
-                await threads.run(partial(absent.end_session, name, "renewal", of_holder=True))
-            for run in absent.running.silent():
-                await threads.run(partial(absent.end_run, run))
-            await threads.run(absent.end_departed)
-            await threads.run(absent.end_cancelled)
-        except (WorldProtocolError, OSError) as error:
-            _LOGGER.error("The calls of callers that are gone could not be ended: %s", error)
-        if now - took_over >= TAKES_OVER_S:
-            took_over = now
-            await _take_over(absent, threads)
 
 
-async def _take_over(absent: AbsentCallers, threads: Threads) -> None:
-    try:
-        await threads.run(absent.take_over)
-    except (WorldProtocolError, OSError) as error:
-        _LOGGER.error("Sessions whose servers ended could not be transferred to this one: %s", error)
-
-
-def _of_session(proposals: Iterable[Proposal], name: SessionName) -> Iterator[Proposal]:
+def _of_session(proposals: Iterable[Proposal], name: CallerName) -> Iterator[Proposal]:
     for one in proposals:
         trace = one.submitted.trace or {}
         if (one.submitted.actor.actor_id, trace.get("session")) == name:
             yield one
 
 
-def _by_session(proposals: Iterable[Proposal]) -> dict[SessionName, list[Proposal]]:
-    found: dict[SessionName, list[Proposal]] = {}
+def _by_session(proposals: Iterable[Proposal]) -> dict[CallerName, list[Proposal]]:
+    found: dict[CallerName, list[Proposal]] = {}
     for one in proposals:
         session = (one.submitted.trace or {}).get("session")
         if one.submitted.attended is not None and session is not None:
@@ -217,9 +306,10 @@ def _keys(proposal: Proposal) -> Iterator[str]:
             yield claim.key
 
 
-def _begun_run(realm: Realm, proposal: Proposal) -> str | None:
-    """Return the key of the call whose run began; None where none did."""
+def _begun_run(realm: Realm, proposal: Proposal, work: UnitOfWork | None = None) -> str | None:
+    """Return the key of the call whose run began, by the log and by a unit; None where none did."""
     if not is_run(proposal):
         return None
-    begun = (one.key for one in proposal.claims.values() if one.key is not None and has_begun(realm, one))
-    return next(begun, None)
+    emitted = [] if work is None else [one.event for one in work.emitted]
+    claims = (one for one in proposal.claims.values() if one.key is not None)
+    return next((one.key for one in claims if has_begun(realm, one, emitted)), None)

@@ -16,10 +16,12 @@ from fastapi import Query, Request, Response
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.effect_claim import EffectClaim
+from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import Allowed, Answer, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.bodies import CallToBegin, EffectResultToRecord
 from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.governed.presence import WaitingRequest
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
 from worldprotocol.server.operations.effects import completed
@@ -131,13 +133,17 @@ async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolC
     with call.waits:
         async with _watched(request) as gone:
             while True:
-                name, is_here = await _answered(call, gone, calls, tool_call, end)
-                answer = await call.run(partial(calls.look, tool_call, name)) if is_here else None
-                if call.hosted.log_watch.is_closed:
-                    return answer
-                if gone.done():
-                    await _departed(call, tool_call, name)
-                    return None
+                proposal = await call.run(partial(calls.submit, tool_call))
+                with _waiting(call, tool_call, proposal.proposal_id) as waiting:
+                    is_here = await _answered(call, gone, calls, tool_call, proposal, end)
+                    look = partial(calls.look, tool_call, proposal.proposal_id)
+                    answer = await call.run(look) if is_here else None
+                    if call.hosted.log_watch.is_closed:
+                        return answer
+                    if gone.done():
+                        claimed = tool_call.claim_key if isinstance(answer, Allowed) else None
+                        await _departed(call, waiting, proposal.proposal_id, claimed)
+                        return None
                 if answer is not None and not (isinstance(answer, StillWaiting) and loop.time() < end):
                     return answer
 
@@ -153,39 +159,36 @@ async def _asked(
     end = asyncio.get_running_loop().time() + wait_s
     with call.waits:
         async with _watched(request) as gone:
-            name, is_here = await _answered(call, gone, calls, tool_call, end)
+            proposal = await call.run(partial(calls.submit, tool_call))
+            name = proposal.proposal_id
+            with _waiting(call, tool_call, name):
+                is_here = await _answered(call, gone, calls, tool_call, proposal, end)
     return (name, await call.run(partial(calls.peek, tool_call, name))) if is_here else ("", None)
 
 
 async def _answered(
-    call: Call, gone: asyncio.Task[None], calls: ToolCalls, tool_call: ToolCall, end: float
-) -> tuple[str, bool]:
-    """Propose a call, and wait until it is answered, or the time is over.
-
-    Returns:
-        The id of its proposal, and whether the sender is still there.
-    """
-    proposal = await call.run(partial(calls.submit, tool_call))
+    call: Call, gone: asyncio.Task[None], calls: ToolCalls, tool_call: ToolCall, proposal: Proposal, end: float
+) -> bool:
+    """Wait until a proposed call is answered, or the time is over, and return whether the sender is still there."""
     name, is_ready = proposal.proposal_id, partial(calls.is_answered, tool_call)
-    with _waiting(call, tool_call, name):
-        while True:
-            if calls.awaits_caller(proposal):
-                proposal = await call.run(partial(calls.resumed, proposal))
-            left = end - asyncio.get_running_loop().time()
-            if gone.done() or is_ready(proposal) or left <= 0 or call.hosted.log_watch.is_closed:
-                return name, not gone.done()
-            read = partial(call.hosted.realm.proposal, name)
-            is_next = partial(calls.is_next, tool_call)
-            looking = call.hosted.log_watch.wait_until(name, read, is_next, min(left, SLICE_S))
-            decided = asyncio.ensure_future(looking)
-            try:
-                await asyncio.wait({decided, gone}, return_when=asyncio.FIRST_COMPLETED)
-                proposal = decided.result() if decided.done() else proposal
-            finally:
-                decided.cancel()
+    while True:
+        if calls.awaits_caller(proposal):
+            proposal = await call.run(partial(calls.resumed, proposal))
+        left = end - asyncio.get_running_loop().time()
+        if gone.done() or is_ready(proposal) or left <= 0 or call.hosted.log_watch.is_closed:
+            return not gone.done()
+        read = partial(call.hosted.realm.proposal, name)
+        is_next = partial(calls.is_next, tool_call)
+        looking = call.hosted.log_watch.wait_until(name, read, is_next, min(left, SLICE_S))
+        decided = asyncio.ensure_future(looking)
+        try:
+            await asyncio.wait({decided, gone}, return_when=asyncio.FIRST_COMPLETED)
+            proposal = decided.result() if decided.done() else proposal
+        finally:
+            decided.cancel()
 
 
-def _waiting(call: Call, tool_call: ToolCall, proposal_id: str) -> AbstractContextManager[None]:
+def _waiting(call: Call, tool_call: ToolCall, proposal_id: str) -> AbstractContextManager[WaitingRequest | None]:
     """Count the request of an attended call as one that waits."""
     is_attended = tool_call.attended is not None
     return agents_of(call).presence.waiting(proposal_id) if is_attended else nullcontext()
@@ -206,13 +209,13 @@ async def _watched(request: Request) -> AsyncIterator[asyncio.Task[None]]:
         watching.cancel()
 
 
-async def _departed(call: Call, tool_call: ToolCall, proposal_id: str) -> None:
-    """End an attended call whose connection has ended, unless its caller returns; the answer was not sent."""
-    if tool_call.attended is None:
+async def _departed(call: Call, request: WaitingRequest | None, proposal_id: str, claimed: str | None) -> None:
+    """End an attended call whose connection has ended, unless it has another caller; the answer was not sent."""
+    if request is None:
         return
     agents = agents_of(call)
-    with agents.presence.departing(proposal_id) as has_returned:
-        await asyncio.sleep(RETURNS_S)
-        if not has_returned():  # an end that cannot be recorded now is recorded later
-            agents.presence.depart(proposal_id)
-            await call.run(agents.absent(call.hosted.realm).end_departed)
+    request.leave()
+    await asyncio.sleep(RETURNS_S)
+    if request.is_last:  # an end that cannot be recorded now is recorded later
+        agents.presence.depart(proposal_id, claimed)
+        await call.run(partial(agents.absent(call.hosted.realm).end_departed, proposal_id))

@@ -27,7 +27,7 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
     runs = CommandRuns(call.realm, call.actor_id)
     request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
     terms = await call.run(lambda: runs.begin(request, agents.boundary))
-    agents.running.hear(call.actor_id, body.key)
+    agents.running.hear((call.actor_id, body.key))
     return answer({**terms, "workspace": agents.workspace_to_wire()})
 
 
@@ -36,7 +36,9 @@ async def extend_run(call: Authorized, body: RunToContinue) -> Response:
     """Return whether a run continues, and at its end what others changed meanwhile."""
     agents, runs = agents_of(call), CommandRuns(call.realm, call.actor_id)
     goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
-    goes_on = goes_on and agents.running.hear(call.actor_id, body.key)
+    if goes_on:
+        agents.running.hear((call.actor_id, body.key))
+        goes_on = not agents.running.is_dismissed((call.actor_id, body.key))
     if not body.isEnding:
         return answer({"goesOn": goes_on})
     changed = await call.run(lambda: agents.files.inputs_changed(call.realm, call.actor_id, body.key))
@@ -55,7 +57,7 @@ async def end_run(call: Authorized, body: RunToEnd) -> Response:
         value |= await call.run(lambda: agents.files.end(call.realm, call.actor_id, body.key))
         ended = await call.run(lambda: runs.end(body.key, value, failure, report))
     finally:
-        running.end(call.actor_id, body.key)
+        running.end((call.actor_id, body.key))
     given = ended.intent.body.input
     if body.code == VIOLATED and body.isWithin and given.get("confined"):
         running.widen(call.actor_id, given["command"])

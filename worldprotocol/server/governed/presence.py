@@ -6,68 +6,77 @@ another one takes its sessions over (``worldprotocol.server.governed.absent_call
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["SILENT_S", "Presence", "PresentSession"]
+from worldprotocol.server.governed.heard_callers import CallerName, HeardCallers
 
-SILENT_S: Final = 15.0
-"""Time without a renewal after which a session has ended, in seconds, where it was renewed before."""
+__all__ = ["Presence", "Program", "WaitingRequest"]
 
 MAX_SESSIONS: Final = 10_000
-"""Sessions that are kept in memory and were not renewed; the oldest are dropped."""
-
-SessionName = tuple[str, str]
-"""Actor and id of a session."""
+"""Programs of sessions that are kept in memory and were not renewed; the oldest are dropped."""
 
 
-@dataclass(slots=True)
-class PresentSession:
-    """A session as far as its requests reached this server.
+class Program(NamedTuple):
+    """The program of a session.
 
     Args:
-        client: its program; None before its first call reached this server.
-        version: version of the program, where it states one.
-        renewed: when it was renewed, by a monotonic clock in seconds; None where it never was.
-        is_held: whether the log says that this server holds it.
+        client: its name.
+        version: its version, where it states one.
     """
 
-    client: str | None = None
+    client: str
     version: str | None = None
-    renewed: float | None = None
-    is_held: bool = False
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """The requests of one call: how many are here or left just now, and how many arrived since the first of these."""
+    """The requests of one call: how many are counted, how many of these are here, and how many were answered."""
 
-    requests: int = 0
-    arrivals: int = 0
+    counted: int = 0
+    here: int = 0
+    answered: int = 0
 
 
 @dataclass(slots=True)
-class Presence:
-    """The callers of one realm that this server hears; safe to use from several threads.
+class WaitingRequest:
+    """A request that waits for the answer to a call, until it is answered or its connection ends.
 
     Args:
-        clock: a monotonic clock, in seconds.
+        call: the requests of its call.
+        before: how many of these were answered when it arrived.
+        is_here: whether its connection has not ended.
     """
 
-    clock: Callable[[], float] = time.monotonic
-    _sessions: OrderedDict[SessionName, PresentSession] = field(default_factory=OrderedDict)
+    call: _Waiting
+    before: int
+    is_here: bool = True
+
+    def leave(self) -> None:
+        """Note that the connection ended; the answer was not sent."""
+        self.call.here -= 1
+        self.is_here = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other request for the call is here, and none was answered since this one arrived."""
+        return self.call.here == 0 and self.call.answered == self.before
+
+
+@dataclass(slots=True)
+class Presence(HeardCallers):
+    """The sessions of one realm that this server hears by their renewals, and the calls that wait; thread-safe."""
+
+    _programs: OrderedDict[CallerName, Program] = field(default_factory=OrderedDict)
     _calls: dict[str, _Waiting] = field(default_factory=dict)
-    _departed: dict[str, None] = field(default_factory=dict)
-    _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _departed: dict[str, str | None] = field(default_factory=dict)
 
     # Sessions
 
-    def meet(self, name: SessionName, client: str, version: str | None = None) -> None:
+    def meet(self, name: CallerName, client: str, version: str | None = None) -> None:
         """Note the program of a session, which called.
 
         Args:
@@ -76,98 +85,61 @@ class Presence:
             version: version of the program, where it states one.
         """
         with self._mutex:
-            known = self._sessions.setdefault(name, PresentSession())
-            known.client, known.version = client, version or known.version
-            self._drop_oldest()
+            known = self._programs.get(name)
+            self._programs[name] = Program(client, version or (None if known is None else known.version))
+            if len(self._programs) > MAX_SESSIONS:
+                oldest = next((one for one in self._programs if one not in self._heard), None)
+                self._programs.pop(name if oldest is None else oldest)
 
-    def renew(self, name: SessionName) -> PresentSession:
-        """Note a renewal of a session, and return the session."""
+    def program(self, name: CallerName) -> Program | None:
+        """Return the program of a session; None where no call of it reached this server."""
         with self._mutex:
-            known = self._sessions.setdefault(name, PresentSession())
-            known.renewed = self.clock()
-            self._sessions.move_to_end(name)
-            return known
+            return self._programs.get(name)
 
-    def take_over(self, name: SessionName, client: str) -> None:
-        """Note a session that this server holds from now on; it is expected to be renewed."""
-        with self._mutex:
-            known = self._sessions.setdefault(name, PresentSession())
-            known.client = known.client or client
-            known.renewed, known.is_held = self.clock() if known.renewed is None else known.renewed, True
-
-    def find(self, name: SessionName) -> PresentSession | None:
-        """Return a session; None where this server did not hear of it."""
-        with self._mutex:
-            return self._sessions.get(name)
-
-    def forget(self, name: SessionName) -> None:
+    def forget(self, name: CallerName) -> None:
         """Drop a session that has ended."""
         with self._mutex:
-            self._sessions.pop(name, None)
-
-    def silent(self) -> list[SessionName]:
-        """Return the sessions whose renewals stopped."""
-        with self._mutex:
-            end = self.clock() - SILENT_S
-            return [name for name, one in self._sessions.items() if one.renewed is not None and one.renewed < end]
-
-    def is_silent(self, name: SessionName, silent_s: float) -> bool:
-        """Return whether a session that was renewed before was not for a time, in seconds."""
-        known = self.find(name)
-        return known is not None and known.renewed is not None and known.renewed < self.clock() - silent_s
-
-    def shift(self, seconds: float) -> None:
-        """Leave a time out of account in which this process did not run: no renewal could arrive."""
-        with self._mutex:
-            for one in self._sessions.values():
-                if one.renewed is not None:
-                    one.renewed += seconds
-
-    def _drop_oldest(self) -> None:
-        idle = len(self._sessions) - MAX_SESSIONS
-        for name in [name for name, one in self._sessions.items() if one.renewed is None][: max(0, idle)]:
-            del self._sessions[name]
+            self._programs.pop(name, None)
+            self._heard.pop(name, None)
 
     # Calls that wait
 
     @contextmanager
-    def waiting(self, proposal_id: str) -> Iterator[None]:
-        """Count a request that waits for the answer to a call."""
-        with self._counted(proposal_id) as call:
-            call.arrivals += 1
-            yield
-
-    @contextmanager
-    def departing(self, proposal_id: str) -> Iterator[Callable[[], bool]]:
-        """Yield what says whether another request for a call arrived since its connection ended."""
-        with self._counted(proposal_id) as call:
-            before = call.arrivals
-            yield lambda: call.arrivals != before
-
-    @contextmanager
-    def _counted(self, proposal_id: str) -> Iterator[_Waiting]:
+    def waiting(self, proposal_id: str) -> Iterator[WaitingRequest]:
+        """Count a request that waits for the answer to a call, and yield it; its caller has not left."""
         with self._mutex:
             call = self._calls.setdefault(proposal_id, _Waiting())
-            call.requests += 1
+            call.counted += 1
+            call.here += 1
+            self._departed.pop(proposal_id, None)
+            request = WaitingRequest(call, call.answered)
         try:
-            yield call
+            yield request
         finally:
             with self._mutex:
-                call.requests -= 1
-                if not call.requests:
+                call.counted -= 1
+                if request.is_here:
+                    call.here -= 1
+                    call.answered += 1
+                if not call.counted:
                     self._calls.pop(proposal_id, None)
 
-    def depart(self, proposal_id: str) -> None:
-        """Note a call whose connection ended, until its end is recorded."""
+    def depart(self, proposal_id: str, claimed: str | None = None) -> None:
+        """Note a call whose connection ended, until its end is recorded or its caller returns.
+
+        Args:
+            proposal_id: its proposal.
+            claimed: the key with which its request claimed it; None where it did not.
+        """
         with self._mutex:
-            self._departed[proposal_id] = None
+            self._departed[proposal_id] = claimed
 
     def settle(self, proposal_id: str) -> None:
         """Note that the end of a call is recorded."""
         with self._mutex:
             self._departed.pop(proposal_id, None)
 
-    def departed(self) -> list[str]:
-        """Return the calls whose connections ended, and whose ends are not recorded."""
+    def departed(self) -> dict[str, str | None]:
+        """Return the calls whose connections ended, and whose ends are not recorded, with the keys of their claims."""
         with self._mutex:
-            return list(self._departed)
+            return dict(self._departed)

@@ -95,7 +95,7 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
         if event.outcome == "not made" or not await call.run(partial(calls.is_run, key)):
             await call.run(partial(_after, call, calls, key, event))
         else:  # its run reports; in the background, it may not even have begun
-            agents.running.expect(call.actor_id, key)
+            agents.running.expect((call.actor_id, key))
     elif isinstance(event, CallContinues):
         key = key_of(client, event.session, event.call_id)
         return answer({"isBeingMade": await call.run(partial(calls.extend, key))})
@@ -173,7 +173,11 @@ async def _before(
 def _checked(call: Call, calls: ToolCalls, found: Allowed, by: tuple[str, FileUse]) -> Allowed | Denied:
     """Return an allowed call, or its refusal where it would lose a change of another; that ends it."""
     key, use = by
-    fault = agents_of(call).files.begin(call.realm, found.proposal, key, use)
+    try:
+        fault = agents_of(call).files.begin(call.realm, found.proposal, key, use)
+    except Exception as error:
+        calls.report(key, failure=("TOOL_NOT_CALLED", f"Its files could not be compared: {error}"[:MAX_DETAIL]))
+        raise
     if fault is None:
         return found
     code, sentence = str(fault[0]), fault[1]

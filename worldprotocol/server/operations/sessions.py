@@ -11,11 +11,10 @@ from functools import partial
 from fastapi import Response
 
 from world.state.access import right_fault
-from worldprotocol.api.callers.sessions import hold_session
 from worldprotocol.server.bodies import SessionsToRenew, SessionToEnd
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.governed.calls import agents_of
-from worldprotocol.server.governed.presence import SessionName
+from worldprotocol.server.governed.heard_callers import CallerName
 from worldprotocol.server.operation_table import handles
 
 __all__: list[str] = []
@@ -24,13 +23,11 @@ __all__: list[str] = []
 @handles("sessions.renew")
 async def renew_sessions(call: Authorized, body: SessionsToRenew) -> Response:
     """Note that sessions of the caller are there; one whose program is known is recorded with its first renewal."""
-    presence = agents_of(call).presence
-    for session in dict.fromkeys(body.sessions):
-        name = call.actor_id, session
-        known = presence.renew(name)
-        if not known.is_held and known.client is not None:
-            await call.run(partial(hold_session, call.hosted.realm, *name, known.client, known.version))
-            presence.take_over(name, known.client)
+    agents, names = agents_of(call), [(call.actor_id, session) for session in dict.fromkeys(body.sessions)]
+    for name in names:
+        agents.presence.hear(name)
+    for name in names:
+        await call.run(partial(agents.absent(call.hosted.realm).hold_renewed, name))
     return answer({"renewed": len(body.sessions)})
 
 
@@ -48,7 +45,7 @@ async def end_session(call: Authorized, body: SessionToEnd) -> Response:
     return answer({"calls": ended})
 
 
-def _named(call: Call, session: str) -> list[SessionName]:
+def _named(call: Call, session: str) -> list[CallerName]:
     """Return the sessions that a caller may end: its own, and as an operator all of that id."""
     view = call.hosted.realm.realm()
     names = [(call.actor_id, session)]
