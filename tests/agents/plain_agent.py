@@ -5,8 +5,11 @@ the command, and if it waits, prints an object with ``code``, ``out`` and ``err`
 """
 
 import json
+import signal
 import subprocess
 import sys
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
 
 running = []
 for line in sys.stdin:
