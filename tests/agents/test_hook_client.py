@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,12 +215,11 @@ def waiting(server: FakeServer, command: list[str], event: Any = BEFORE) -> subp
     """Start a hook whose call the server holds."""
     before = len(server.asked)
     started = subprocess.Popen(
-        command,
+        ["env", "--default-signal=HUP", *command],  # also where the tests run under nohup
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=variables(),
-        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),  # also where the tests run under nohup
     )
     assert started.stdin is not None
     started.stdin.write(json.dumps(event).encode())
