@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from worldprotocol.server.governed.heard_callers import CallerName, HeardCallers
 
-__all__ = ["Presence", "Program", "WaitingRequest"]
+__all__ = ["Presence", "SessionProgram", "WaitingRequest"]
 
 MAX_SESSIONS: Final = 10_000
 """Programs of sessions that are kept in memory and were not renewed; the oldest are dropped."""
 
 
-class Program(NamedTuple):
+class SessionProgram(NamedTuple):
     """The program of a session.
 
     Args:
@@ -70,7 +70,7 @@ class WaitingRequest:
 class Presence(HeardCallers):
     """The sessions of one realm that this server hears by their renewals, and the calls that wait; thread-safe."""
 
-    _programs: OrderedDict[CallerName, Program] = field(default_factory=OrderedDict)
+    _programs: OrderedDict[CallerName, SessionProgram] = field(default_factory=OrderedDict)
     _calls: dict[str, _Waiting] = field(default_factory=dict)
     _departed: dict[str, str | None] = field(default_factory=dict)
 
@@ -86,12 +86,12 @@ class Presence(HeardCallers):
         """
         with self._mutex:
             known = self._programs.get(name)
-            self._programs[name] = Program(client, version or (None if known is None else known.version))
+            self._programs[name] = SessionProgram(client, version or (None if known is None else known.version))
             if len(self._programs) > MAX_SESSIONS:
                 oldest = next((one for one in self._programs if one not in self._heard), None)
                 self._programs.pop(name if oldest is None else oldest)
 
-    def program(self, name: CallerName) -> Program | None:
+    def program(self, name: CallerName) -> SessionProgram | None:
         """Return the program of a session; None where no call of it reached this server."""
         with self._mutex:
             return self._programs.get(name)
