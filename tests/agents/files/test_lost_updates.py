@@ -297,3 +297,16 @@ def test_what_others_change_during_a_command_is_recorded(agents: Fleet) -> None:
     agents.fail(going_on)
     quiet = agents.ask(ONE, reading)
     assert agents.end(quiet) == {}
+
+
+@pytest.mark.requirement("LIVE-lease")
+def test_a_read_does_not_wait_for_a_command_that_may_write_everything(agents: Fleet) -> None:
+    terms = CommandTerms("namespaces")
+    running = agents.ask(ONE, intents.command(agents.project, "Bash", "make", str(agents.project.root), terms=terms))
+    assert code_of(running) == "allowed"
+    assert "FILE:/*" in {lease.triple.resource.text for lease in agents.realm.realm().klis.leases.values()}
+    reading = agents.ask(TWO, agents.reading(NAME))
+    assert code_of(reading) == "allowed"
+    assert code_of(agents.ask(session_of("three"), agents.writing("src/new.py"))) != "allowed"
+    agents.end(reading)
+    agents.end(running)
