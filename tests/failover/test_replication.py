@@ -218,7 +218,8 @@ def test_a_standby_alone_is_read_and_not_written(cluster: Cluster) -> None:
         append(log)
         cluster.primary.ask("SELECT pg_switch_wal()")
         address = cluster.url(database, "b")
-        eventually(lambda: cluster["b"].received >= cluster.primary.ask("SELECT pg_current_wal_lsn() - '0/0'"))
+        written = cluster.primary.ask("SELECT pg_current_wal_lsn() - '0/0'")
+        eventually(lambda: cluster["b"].ask("SELECT pg_last_wal_replay_lsn() - '0/0'") >= written)
         assert code_of(lambda: open_log(address)) == "LOG_UNAVAILABLE"
     with open_log(address, read_only=True) as reading:
         eventually(lambda: reading.head().size == 1)

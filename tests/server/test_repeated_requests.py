@@ -226,7 +226,10 @@ REPEATED: dict[str, Callable[[Served], Repeated]] = {
 }
 """A request of each operation that writes."""
 
-ELSEWHERE = {"calls.begin", "calls.end", "calls.extend", "calls.report", "calls.run", "hooks.call"}
+ELSEWHERE = {
+    *("calls.begin", "calls.end", "calls.extend", "calls.report", "calls.run", "hooks.call"),
+    *("sessions.end", "sessions.renew"),
+}
 """Operations whose repetition is tried elsewhere: in ``tests/agents``."""
 
 EXTENDS = {"effects.heartbeat"}

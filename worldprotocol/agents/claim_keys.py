@@ -69,12 +69,12 @@ def is_of_another(realm: Realm, call: ToolCall, proposal: Proposal) -> bool:
 
 
 def have_one_caller(call: ToolCall, proposal: Proposal) -> bool:
-    """Return whether a call and an equal proposal end with the same session, or neither ends with one.
+    """Return whether a call and an equal proposal end with the same session, or neither ends with one, as of a proxy.
 
     Args:
         call: the call.
         proposal: the proposal, which the call may continue.
     """
-    if call.attended is None and proposal.submitted.attended is None:
+    if all(one is None or one.by == "proxy" for one in (call.attended, proposal.submitted.attended)):
         return True
     return (call.trace or {}).get("session") == (proposal.submitted.trace or {}).get("session")

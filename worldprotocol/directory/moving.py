@@ -117,30 +117,30 @@ def move_realm(
                 if not into.is_hidden:
                     _check_complete(into.log, source.head(), directory.state().entry(name))
                 copy = LogCopy.between(source, into)
+                begin_work(directory, name, "move", target, by)
+                on_step("begun")
+                for _ in range(ROUNDS):
+                    with _unless_abandoned(directory, entry, target):
+                        copy.advance(source.head().size, progress)
+                    if source.head().size - copy.read_back.size <= FEW:
+                        break
+                on_step("copied")
+                with writer_at(into.log.address) as new:
+                    copied = new.realm().position  # loads the state that was copied, before the old place is closed
+                    since = time.monotonic()
+                    head = close_whole(directory, name, old, "move", target, by=by)
+                    on_step("closed")
+                    with _unless_abandoned(directory, entry, target):
+                        copy.advance(head.size, progress)
+                    on_step("compared")
+                    _note_moved(directory, entry, old, target, head, copy=into.log, by=by)
+                    on_step("moved")
+                    was_closed = open_place(directory, name, new)
+                    closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
             except RefusedError:
                 if (ended := _ended_move(directory, directory.state().entry(name), target)) is not None:
                     return ended  # by another process, which has opened the target to writers
                 raise
-            begin_work(directory, name, "move", target, by)
-            on_step("begun")
-            for _ in range(ROUNDS):
-                with _unless_abandoned(directory, entry, target):
-                    copy.advance(source.head().size, progress)
-                if source.head().size - copy.read_back.size <= FEW:
-                    break
-            on_step("copied")
-            with writer_at(into.log.address) as new:
-                copied = new.realm().position  # loads the state that was copied, before the old place is closed
-                since = time.monotonic()
-                head = close_whole(directory, name, old, "move", target, by=by)
-                on_step("closed")
-                with _unless_abandoned(directory, entry, target):
-                    copy.advance(head.size, progress)
-                on_step("compared")
-                _note_moved(directory, entry, old, target, head, copy=into.log, by=by)
-                on_step("moved")
-                was_closed = open_place(directory, name, new)
-                closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
     on_step("opened")
     return MoveReport(entry.place, target, head, head.size - copied, closed_ms)
 
