@@ -25,7 +25,6 @@ COMMANDS = (
     *("worlds --limit 5", "worlds --limit 5 --at 100", "inbox", "doctor", "runs", "stuck", "effects", "waits", "state"),
     *(
         "show HEAD",
-        "show 100",
         "blame orders.n1",
         "trace HEAD",
         "actor list",
