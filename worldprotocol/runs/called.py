@@ -278,8 +278,8 @@ class _CalledRun:
         if self._of_others is None:
             self._of_others = []
             with suppress(RefusedError):  # without an answer it counts as the command's
-                told = self._server.send("extend", {"key": self._command.key, "isEnding": True})
-                self._of_others += map(canonical_resource, told["inputsChanged"])
+                answer = self._server.send("extend", {"key": self._command.key, "isEnding": True})
+                self._of_others += map(canonical_resource, answer["inputsChanged"])
         return any(one.covers(resource) for one in self._of_others)
 
     def _undo(self, found: ContentFindings) -> None:

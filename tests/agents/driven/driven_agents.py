@@ -94,7 +94,7 @@ class Cable:
         self._accepting.join(PATIENCE_S)
         self._open.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Take connections again."""
         if not self._accepting.is_alive():
             self._listen(int(self.url.rpartition(":")[2]))
@@ -224,7 +224,7 @@ def driven(served: Served, kind: str, command: str, folder: Path) -> Iterator[Dr
         finally:
             agent.wait(0)
             agent.close_terminal()
-            cable.mend()  # guards report the end of the agent until it is heard
+            cable.restore()  # guards report the end of the agent until it is heard
             until(lambda: not agent.guards() and not agent.processes(), LOOKS_S)
             cable.cut()
 

@@ -104,8 +104,8 @@ def _intent(
 
 def _shows_a_part(response: Any) -> bool:
     """Return whether the answer of ``read_file`` says that it was cut."""
-    told = response.get("llmContent") if isinstance(response, Mapping) else None
-    return isinstance(told, str) and _CUT in told[:MAX_REMARK]
+    content = response.get("llmContent") if isinstance(response, Mapping) else None
+    return isinstance(content, str) and _CUT in content[:MAX_REMARK]
 
 
 def _read_many(project: Project, tool: str, given: Mapping[str, Any], cwd: str) -> Intent:

@@ -159,7 +159,7 @@ def look_after(agent: int, name: int, send: "Callable[[str, list[int]], bool]") 
         send: sends an operation, ``renew`` or ``end``, and returns whether it need not be sent again; it gives up when
             one of the descriptors is ready.
     """
-    told = _socket.socket(fileno=name)
+    notice = _socket.socket(fileno=name)
     poll = select.poll()
     poll.register(agent, select.POLLIN)
     poll.register(name, select.POLLIN)
@@ -168,13 +168,13 @@ def look_after(agent: int, name: int, send: "Callable[[str, list[int]], bool]") 
         ready = [descriptor for descriptor, _ in poll.poll(max(0.0, due - time.monotonic()) * 1000)]
         if agent in ready:
             break
-        if name in ready and _is_told(told):
+        if name in ready and _is_notified(notice):
             return
         if time.monotonic() >= due:
             due = time.monotonic() + INTERVAL_S
             send("renew", [agent])
-    address = told.getsockname()
-    told.close()
+    address = notice.getsockname()
+    notice.close()
     end = time.monotonic() + REPORT_S
     while not send("end", []) and time.monotonic() < end:
         time.sleep(PAUSE_S)
@@ -182,9 +182,9 @@ def look_after(agent: int, name: int, send: "Callable[[str, list[int]], bool]") 
             return
 
 
-def _is_told(told: _socket.socket) -> bool:
+def _is_notified(notice: _socket.socket) -> bool:
     """Return whether a connection to the socket is of a process of this user."""
-    descriptor, _ = told._accept()  # type: ignore[attr-defined]  # the class of C has no other
+    descriptor, _ = notice._accept()  # type: ignore[attr-defined]  # the class of C has no other
     try:
         peer = _socket.socket(fileno=descriptor)
         credentials = peer.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
