@@ -29,6 +29,17 @@ def begun(argv: list[str], maker: str, tree: MountTree, **more: Any) -> RunningC
     return start(argv, cwd="/", env={"PATH": os.defpath}, confinement=confinement, **more)
 
 
+def test_a_link_that_climbs_to_the_root_is_followed(tmp_path: Path) -> None:
+    """Such as ``/etc/mtab``, which is ``../proc/self/mounts`` on Debian."""
+    end = tmp_path / "end"
+    end.symlink_to("nothing")
+    text = "../" * 40 + str(end)[1:]  # beyond the root too
+    climbing = tmp_path / "climbing"
+    climbing.symlink_to(text)
+    followed = tree_of(Runtime(read=(os.fsencode(climbing),)), network=False)
+    assert dict(followed.links) == {os.fsencode(climbing): os.fsencode(text), os.fsencode(end): b"nothing"}
+
+
 def test_a_tree_becomes_steps_in_their_order() -> None:
     tree = MountTree(
         mounts=((b"/dev/null", True), (b"/usr", False), (b"/w/d", True)),
