@@ -9,6 +9,7 @@ from host import EffectRegistry, Host
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, Patch, set_
 from world.engine.protocol import WorldProtocol
+from world.limits import Limits
 from world.log import Durability, EventLog, open_log
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance
@@ -79,6 +80,7 @@ class BenchRealm:
             clock=ManualClock(1_700_000_000_000, 1),
             ids=self._ids,
             workers=OneWorker(),
+            limits=Limits(max_unit_ms=600_000),  # many proposals in each commit, also on a busy machine
         )
         if self.log.head().size == 0:
             self.protocol.found(by="bench")

@@ -18,6 +18,7 @@ from tests.world.test_rebuilt_index import OPENED, begin
 from world.events.lease_events import VerdictGiven
 from world.events.realm_events import WorldSealed
 from world.events.run_events import RunOpened
+from world.limits import Limits
 from world.pipeline.driver import submit
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
@@ -58,9 +59,13 @@ class GrownRealm:
     names: dict[str, str]
 
 
+PATIENT: Final = Limits(max_unit_ms=600_000)
+"""Limits under which a commit of many proposals passes on a busy machine."""
+
+
 def opened(place: Place) -> Realm:
     """Open a realm for acting; a commit is as safe as the process."""
-    return Realm.open(place.log, domain=kiosk, effects=handlers, on_change="hold", durability="normal")
+    return Realm.open(place.log, domain=kiosk, effects=handlers, on_change="hold", durability="normal", limits=PATIENT)
 
 
 def grow(realm: Realm, first: int, count: int) -> None:
@@ -91,7 +96,9 @@ def grown(folder: Path) -> Iterator[GrownRealm]:
     """
     (folder / "short").mkdir()
     short = founded(folder / "short")
-    with Realm.open(short.log, domain=kiosk, effects=handlers, policies=[house], on_change="adopt") as realm:
+    with Realm.open(
+        short.log, domain=kiosk, effects=handlers, policies=[house], on_change="adopt", limits=PATIENT
+    ) as realm:
         _begin(realm)
         grow(realm, 0, SHORT)
     shutil.copytree(folder / "short", folder / "long")

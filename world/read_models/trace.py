@@ -46,6 +46,10 @@ from world.read_models.live.state_loading import index_damaged
 from world.read_models.provenance import projection_before
 
 
+MAX_LATER: Final = 100
+"""How many descendants of a world are counted: an old world has all later ones."""
+
+
 @dataclass(slots=True)
 class TraceStep:
     """One step of a trace.
@@ -254,7 +258,7 @@ class _ProposalSteps:
 
 
 def world_step(archive: Archive, sealed: WorldSealed, words: str, upto: int) -> TraceStep:
-    """Return the step of a world, with the number of its descendants below it.
+    """Return the step of a world, with the number of its descendants below it, which are counted up to ``MAX_LATER``.
 
     Args:
         archive: archive of the log.
@@ -263,11 +267,15 @@ def world_step(archive: Archive, sealed: WorldSealed, words: str, upto: int) -> 
         upto: position of the last event to include.
     """
     row = archive.world(sealed.world_id)
-    later = int(archive.rows("descendants", {"of_world": sealed.world_id, "upto": upto})[0][0])
+    counted = {"of_world": sealed.world_id, "upto": upto, "most": MAX_LATER + 1}
+    later = int(archive.rows("descendants", counted)[0][0])
     facts = {"parent": sealed.parent, "branch": sealed.branch, "height": sealed.height, "outcome": sealed.outcome}
     step = TraceStep("world", sealed.world_id, words, row.position, sealed.at, facts)
-    descendants = f"{later} {'world descends' if later == 1 else 'worlds descend'} from it"
-    step.steps.append(TraceStep("later", "", descendants, facts={"count": later}))
+    if later > MAX_LATER:
+        words, count = f"more than {MAX_LATER} worlds descend from it", {"count": MAX_LATER, "more": True}
+    else:
+        words, count = f"{later} {'world descends' if later == 1 else 'worlds descend'} from it", {"count": later}
+    step.steps.append(TraceStep("later", "", words, facts=count))
     return step
 
 

@@ -143,14 +143,14 @@ def _line() -> Any:
 
 
 def _descendants() -> Any:
-    """Return the query that counts the descendants of a world as of a position."""
+    """Return the query that counts the descendants of a world as of a position, at most ``most``."""
     position = _W.position + 0  # by the column alone, SQLite would look worlds up by their position
     mine = _W.log_id == _LOG, position <= bindparam("upto")
     below = select(_W.world_id, _W.position).where(*mine, _W.parent == bindparam("of_world"))
     line = below.cte("below", recursive=True)
     later = position > line.c.position  # prevents an endless recursion in a damaged index
     line = line.union_all(select(_W.world_id, _W.position).where(*mine, _W.parent == line.c.world_id, later))
-    return select(func.count()).select_from(line)
+    return select(func.count()).select_from(select(line.c.world_id).limit(bindparam("most")).subquery())
 
 
 def _prefix(found: Any, log_id: Any, key: Any) -> Any:
