@@ -26,7 +26,7 @@ from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
-_READINESS = shape("code cause holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, holder=OBJECT)
+_READINESS = shape("code cause busy holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, busy=FLAG, holder=OBJECT)
 _LEASE = {"leaseId": ID, "token": 12, "predicate": "MUTATES", "resource": "FILE:/docs/plan"}
 
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)

@@ -125,7 +125,7 @@ class RealmSource:
         """Use the writer of the realm."""
         self._realm = realm
         self._acting = realm._acting
-        self._probe = WriteProbe(self._acting.write_obstacle)
+        self._probe = WriteProbe(self._acting.writability)
         self._worker = ""
         self._workspaces: list[str] = []
         self._watched: EventLog | None = None
@@ -183,7 +183,7 @@ class RealmSource:
 
     def check_writable(self) -> None:
         """Check that the realm would accept a write; see ``EffectSource.check_writable``."""
-        if (obstacle := self._probe.obstacle()) is not None:
+        if (obstacle := self._probe.answer().obstacle) is not None:
             raise obstacle
 
     def now_ms(self) -> int:
