@@ -29,7 +29,7 @@ from world.model.snapshot import Meta, Requirement, Snapshot, System
 from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from world.state.ports import EffectAttempt, ExecutionOrder, Performed
 from worldprotocol.api.executing.effect_source import WhyOver
-from worldprotocol.api.remote.connection import ServerConnection, may_pass
+from worldprotocol.api.remote.connection import RealmRequest, ServerConnection, may_pass
 from worldprotocol.api.telemetry.context import tracer_provider
 
 __all__ = ["RemoteEffects"]
@@ -102,9 +102,7 @@ class RemoteEffects:
         try:
             found = self._post("claim", body, wait_s=wait, key=self._key)
         except LogBusyError as failed:
-            if once:
-                raise RefusedError(ErrorCode.LOG_UNAVAILABLE, failed.message) from None
-            raise
+            raise _away(failed.message, once=once) from None
         self._key = _new_key()
         claim = self._claim_of(found)
         if claim is not None and found.get("trace") is not None:
@@ -152,8 +150,29 @@ class RemoteEffects:
         self._post("complete", {"claim": claim.to_wire(), "report": EffectReport.of(performed).to_wire()})
         return False
 
-    def check_writable(self) -> None:
-        """Do nothing: the first claim says it."""
+    def check_writable(self, *, once: bool) -> None:
+        """Ask the server for the readiness of its realm; see ``EffectSource.check_writable``.
+
+        Where the server does not answer that, or the realm was closed to writers, the first claim says what is wrong.
+
+        Raises:
+            LogBusyError: the realm would not accept a write now, or the server is away.
+            RefusedError: ``LOG_UNAVAILABLE`` in its place for a worker that works ``once``, or whose server has a
+                certificate that is not trusted.
+        """
+        asked = RealmRequest(method="GET", path="/readyz", query={"realm": self._realm}, is_of_server=True)
+        try:
+            self._connection.send(asked)
+        except WorldProtocolError as error:
+            realms = error.details.get("realms")
+            if realms and error.code != ErrorCode.LOG_FENCED:
+                server = self._connection.address.text
+                cause = f"{realms[0].get('cause', error.message)} [{error.code}]"
+                raise _away(f"The realm {self._realm} of {server} would accept no write: {cause}", once=once) from None
+            if may_pass(error):
+                raise _away(error.message, once=once) from None
+            if error.code == ErrorCode.LOG_UNAVAILABLE:
+                raise
 
     def now_ms(self) -> int:
         """Return the time of the server, as its last claim stated it, ms since 1970."""
@@ -192,6 +211,11 @@ class RemoteEffects:
             if not may_pass(error):
                 raise
             raise LogBusyError(ErrorCode.LOG_BUSY, error.message) from None
+
+
+def _away(message: str, *, once: bool) -> RefusedError:
+    """Return the error of a request that may succeed later; a worker that works ``once`` ends with it."""
+    return RefusedError(ErrorCode.LOG_UNAVAILABLE, message) if once else LogBusyError(ErrorCode.LOG_BUSY, message)
 
 
 def _new_key() -> str:
