@@ -287,7 +287,7 @@ def _order_of(called: CalledEffect) -> ExecutionOrder:
 
 
 def _name_of(doubt: EffectDoubt) -> tuple[str, str, int]:
-    """Return what tells a doubt from others: one that is made again may be in doubt again."""
+    """Return the name of a doubt; an effect that is made again may be in doubt again, with a later time."""
     return doubt.proposal_id, doubt.requirement.id, doubt.asked_at
 
 
