@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -131,13 +130,18 @@ class Steps:
             self._changed.notify_all()
 
     def wait(self, kind: str, position: int = 0) -> FeedReport:
-        """Return the first step of a kind from a position on, when it has been done."""
+        """Return the first step of a kind from a position on, when it has been done; it may be far away."""
 
         def found() -> list[FeedReport]:
             return [one for one in self.reports if one.kind == kind and one.position >= position]
 
+        def reached() -> int:
+            return max((one.position for one in self.reports), default=0)
+
         with self._changed:
-            assert self._changed.wait_for(lambda: found() or self.error, PATIENCE_S)
+            while not (found() or self.error):
+                before = reached()
+                assert self._changed.wait_for(lambda: found() or self.error or reached() > before, PATIENCE_S)  # noqa: B023
             return found()[0]
 
 
@@ -212,11 +216,14 @@ def receiving(*answers: int | tuple[int, dict[str, str]]) -> Iterator[Receiver]:
 
 
 def wait_until_waiting(child: subprocess.Popen[str]) -> None:
-    """Wait until a child says that it has come to its place."""
+    """Wait until a child says that it has come to its place; the line may have been read ahead with the one before."""
     assert child.stdout is not None
-    readable, _, _ = select.select([child.stdout], [], [], PATIENCE_S)
-    assert readable
-    assert child.stdout.readline() == "waiting\n"
+    limit = threading.Timer(PATIENCE_S, child.kill)
+    limit.start()
+    try:
+        assert child.stdout.readline() == "waiting\n"
+    finally:
+        limit.cancel()
 
 
 @dataclass

@@ -57,6 +57,16 @@ def test_no_event_is_lost_or_doubled_where_the_receiver_is_killed_again_and_agai
     assert len(receiver.messages()) - fed.size >= lives // 4  # stored and not confirmed, they came again
 
 
+def test_a_receiver_that_waits_before_its_port_is_read_is_seen_to_wait() -> None:
+    both_at_once = "print('8000\\nwaiting', flush=True); input()"
+    command = [sys.executable, "-I", "-S", "-c", both_at_once]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "8000\n"
+        wait_until_waiting(child)
+        child.kill()
+
+
 def sender(fed: Feeding) -> subprocess.Popen[str]:
     """Start `worldctl feed run`."""
     return subprocess.Popen(

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from host import DoubtfulEffect, EffectFailure, EffectResult, external, handler
-from tests.pipeline.offering import GRACE_MS, LIMIT_MS, START, claimed, offering, open_again, room
+from tests.pipeline.offering import GRACE_MS, LIMIT_MS, START, answered, claimed, offering, open_again, room
+from tests.pipeline.offering import failing as failed
 from tests.pipeline.test_worker import here, running
 from tests.pipeline.works import Held, Outside, check_log, events, left_in_doubt, reopened, topics, vanish
 from tests.support.patience import PATIENCE_S
@@ -20,6 +22,7 @@ from tests.waiting.till import until
 from world.clock import ManualClock, SystemClock
 from world.errors import RefusedError
 from world.events.execution_events import EffectDropped, EffectFulfilled, EffectInDoubt
+from world.state.effect_claim import EffectDoubt
 from worldprotocol import Worker
 
 pytestmark = pytest.mark.requirement("HC-journal", "WP-exec")
@@ -244,6 +247,60 @@ def test_a_worker_looks_up_what_another_worker_left(address: str) -> None:
         with here(address, sending) as other, running(Worker(other)):
             until(lambda: realm.proposal(name).status == "completed")
         assert realm.data()["done"] == ["it was sent"]
+    check_log(address, domain=room)
+
+
+def test_what_a_worker_elsewhere_finds_out_is_recorded_once_and_what_comes_later_is_dropped(address: str) -> None:
+    clock = ManualClock(START)
+    with offering(address, clock=clock) as realm:
+        names = [realm.act("ann", "do", {"box": box}, scope=[f"boxes.{box}"]).proposal_id for box in "ab"]
+        for _ in names:
+            claimed(realm)
+        clock.advance(LIMIT_MS + GRACE_MS + 1)
+        realm.settle()
+        claims = realm._claims
+        assert claims.doubts(["other"]) == []
+        doubts = claims.doubts(["other", "work"])
+        assert [(one.proposal_id, one.requirement.type, one.attempt) for one in doubts] == [
+            (name, "work", 1) for name in names
+        ]
+        first, second = (EffectDoubt.from_wire(one.to_wire()) for one in doubts)
+        with pytest.raises(RefusedError) as refused:
+            claims.found(first, failed())
+        assert refused.value.code == "INVALID_VALUE"
+        assert claims.found(first, answered("it was sent")).status == "completed"
+        size = realm.log.head().size
+        assert claims.found(first, answered("it was sent")).status == "completed"  # its answer was lost
+        assert realm.log.head().size == size
+        assert claims.doubts(["work"]) == doubts[1:]
+        realm.host.resolve(names[1], "happened", by="bob", reason="seen", value="by hand")
+        for doubt in (first, second, structs.replace(second, requirement=first.requirement)):
+            assert claims.found(doubt, answered("too late")).status == "completed"
+        reasons = [[one.reason for one in events(realm, name) if isinstance(one, EffectDropped)] for name in names]
+        assert [len(one) for one in reasons] == [1, 2]
+        assert realm.data()["boxes"] == {"a": ["it was sent"], "b": ["by hand"]}
+        with pytest.raises(RefusedError) as unknown:
+            claims.found(structs.replace(first, proposal_id="none"), answered("x"))
+        assert unknown.value.code == "UNKNOWN_PROPOSAL"
+    check_log(address, domain=room)
+
+
+def test_what_was_asked_again_is_not_settled_by_what_was_found_out_before(address: str) -> None:
+    clock = ManualClock(START)
+    with offering(address, clock=clock) as realm:
+        name = realm.act("ann", "do", {}).proposal_id
+        before: list[EffectDoubt] = []
+        for _ in range(2):
+            claimed(realm)
+            clock.advance(LIMIT_MS + GRACE_MS + 1)
+            realm.settle()
+            before += realm._claims.doubts(["work"])
+            if len(before) == 1:
+                realm.host.resolve(name, "retry", by="bob", reason="nothing there")
+        assert realm._claims.found(before[0], answered("an old answer")).status == "executing"
+        assert [one["proposalId"] for one in realm.host.stuck()] == [name]
+        assert realm._claims.found(before[1], answered("sent")).status == "completed"
+        assert realm.data()["done"] == ["sent"]
     check_log(address, domain=room)
 
 

@@ -7,7 +7,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -54,17 +54,38 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 0.01)
 
 
+READY = (200, {"Content-Type": "application/json"}, b'{"status": "ok"}')
+
+
+def unready(code: str) -> Answer:
+    details = {"realms": [{"name": "main", "ready": False, "code": code, "cause": f"its {code}"}]}
+    return 503, JSON, json.dumps({"code": code, "detail": "1 of 1 realms.", "details": details}).encode()
+
+
 @contextmanager
-def answering(*script: Answer, port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Run a server that answers with a script, and then with the last of it; yield its port and the keys that came."""
+def answering(
+    *script: Answer, readiness: Sequence[Answer] = (READY,), port: int = 0, tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Run a server that answers with a script, and then with the last of it.
+
+    Yield its port, and what came: the keys of posts, and the paths of other requests unless the server is ready.
+    """
     keys: list[str] = []
-    left = list(script)
+    left, asked = list(script), list(readiness)
 
     class Scripted(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             keys.append(self.headers["Idempotency-Key"])
-            status, headers, body = left.pop(0) if len(left) > 1 else left[0]
+            self.answer(*(left.pop(0) if len(left) > 1 else left[0]))
+
+        def do_GET(self) -> None:
+            answer = asked.pop(0) if len(asked) > 1 else asked[0]
+            if answer is not READY:
+                keys.append(self.path)
+            self.answer(*answer)
+
+        def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -120,6 +141,33 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
+
+
+def test_a_worker_claims_nothing_before_its_realm_would_accept_a_write(caplog: pytest.LogCaptureFixture) -> None:
+    before = [unready("STORAGE_FULL"), unready("SCHEMA_MISMATCH"), *AWAY]
+    with caplog.at_level(logging.WARNING), answering(NONE, readiness=[*before, READY]) as (port, came):
+        with running(worker_of(port)) as ends:
+            until(lambda: len(came) > len(before))
+        assert ends == [None]
+    assert came[: len(before)] == ["/readyz?realm=main"] * len(before)
+    assert not came[len(before)].startswith("/")
+    assert "would accept no write: its STORAGE_FULL [STORAGE_FULL]" in caplog.records[0].message
+
+
+@pytest.mark.parametrize("answer", [unready("LOG_FENCED"), problem("UNKNOWN_REALM", 404), (404, {}, b"hidden")])
+def test_a_worker_whose_server_does_not_say_whether_its_realm_is_ready_claims(answer: Answer) -> None:
+    with (
+        answering(problem("RIGHT_MISSING", 403), readiness=[answer]) as (port, came),
+        pytest.raises(RefusedError) as ended,
+    ):
+        worker_of(port).run()
+    assert (ended.value.code, len(came)) == ("RIGHT_MISSING", 2)
+
+
+def test_a_worker_that_works_once_does_not_wait_until_its_realm_is_ready() -> None:
+    with answering(NONE, readiness=[unready("LOG_BUSY")]) as (port, came), pytest.raises(RefusedError) as ended:
+        worker_of(port).run(once=True)
+    assert (ended.value.code, came) == ("LOG_UNAVAILABLE", ["/readyz?realm=main"])
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,8 @@ def test_two_servers_name_the_stopped_process_that_holds_the_lock_and_are_ready_
                 assert (status, body["status"], body["code"]) == (503, 503, "LOG_BUSY")
                 [main] = realms_in(body)
                 assert (main["name"], main["ready"], main["code"]) == ("main", False, "LOG_BUSY")
-                assert main["holder"] == {"pid": process.pid, "isStopped": True}
+                holder = main["holder"]
+                assert (holder["pid"], holder["isStopped"], holder["heldMs"] >= 0) == (process.pid, True, True)
                 assert str(tmp_path) not in json.dumps(body)  # anyone may ask
             assert metric(one, "worldprotocol_realm_writable", realm="main") == 0
             assert metric(one, "worldprotocol_write_obstacle", realm="main", code="LOG_BUSY") == 1
@@ -114,6 +115,38 @@ def test_two_servers_name_the_stopped_process_that_holds_the_lock_and_are_ready_
     assert "The realm main would accept a write again." in told
 
 
+def limit_units(place: Place, max_unit_ms: int) -> None:
+    with (place.folder / "world.toml").open("a") as file:
+        file.write(f"[limits]\nmax_unit_ms = {max_unit_ms}\n")
+
+
+def test_a_server_is_ready_while_a_unit_holds_the_lock_for_as_long_as_it_may(tmp_path: Path) -> None:
+    place = founded(tmp_path)
+    limit_units(place, 10**9)
+    with serving(place) as served, holding(Path(place.log)) as process:
+        for _ in range(2):
+            status, body = ready(served)
+            [main] = realms_in(body)
+            assert (status, main["ready"], main["busy"]) == (200, True, True)
+            assert (main["holder"]["pid"], main["holder"]["isStopped"]) == (process.pid, False)
+        assert metric(served, "worldprotocol_realm_writable", realm="main") == 1
+        assert metric(served, "worldprotocol_write_obstacle", realm="main", code="LOG_BUSY") is None
+
+
+def test_doctor_and_server_name_who_holds_the_lock_for_longer_than_a_unit_may(tmp_path: Path) -> None:
+    place = founded(tmp_path)
+    limit_units(place, 1)
+    with serving(place) as served, holding(Path(place.log)) as process:
+        eventually(lambda: ready(served)[0] == 503)
+        [main] = realms_in(ready(served)[1])
+        assert (main["code"], main["holder"]["pid"]) == ("LOG_BUSY", process.pid)
+        assert main["holder"]["heldMs"] > 1
+        found = doctor(place)
+        assert found["ok"] is False
+        assert f"process {process.pid} (" in found["found"]
+        assert "It has been held for " in found["found"]
+
+
 def test_a_file_that_was_moved_away_is_named(tmp_path: Path) -> None:
     place = founded(tmp_path)
     with serving(place) as served:
@@ -122,6 +155,28 @@ def test_a_file_that_was_moved_away_is_named(tmp_path: Path) -> None:
         assert realms_in(ready(served)[1])[0]["code"] == "LOG_MOVED"
         refused = served.submit("kid")
         assert (refused.status_code, refused.json()["code"]) == (503, "LOG_MOVED")
+
+
+def test_a_moved_realm_that_cannot_be_opened_where_it_is_makes_the_server_unready(tmp_path: Path) -> None:
+    place, directory = founded(tmp_path), str(tmp_path / "realms.db")
+    new, away = tmp_path / "new.db", tmp_path / "away.db"
+    with RealmDirectory.found(directory, by="ann") as listed:
+        listed.add("main", place.log)
+    with serving(place, "--directory", directory, "--realm", "main=world.toml") as served:
+        assert ready(served)[0] == 200
+        served.process.send_signal(signal.SIGSTOP)
+        with RealmDirectory.open(directory) as listed:
+            listed.move("main", new, by="ann")
+        new.rename(away)
+        served.process.send_signal(signal.SIGCONT)
+        eventually(lambda: ready(served)[0] == 503)
+        status, body = ready(served)
+        assert (status, body["code"], realms_in(body)[0]["code"]) == (503, "LOG_NOT_FOUND", "LOG_NOT_FOUND")
+        assert str(tmp_path) not in json.dumps(body)
+        assert metric(served, "worldprotocol_write_obstacle", realm="main", code="LOG_NOT_FOUND") == 1
+        away.rename(new)
+        eventually(lambda: ready(served)[0] == 200)
+        assert served.submit("kid").status_code in (200, 202)
 
 
 def test_a_realm_that_was_archived_on_purpose_is_left_out(tmp_path: Path) -> None:

@@ -210,6 +210,23 @@ def test_a_worker_that_was_killed_loses_no_effect(served: Served, tmp_path: Path
         assert verify(realm.log).ok
 
 
+def test_what_a_killed_worker_left_in_doubt_is_looked_up_by_the_next(served: Served, tmp_path: Path) -> None:
+    name = ordered(served, "order.send", "d1")
+    with working(served, tmp_path, "--types", "pigeon.send", **{KILLED_AT: "1"}) as process:
+        process.communicate()
+    assert process.returncode == -9
+    with served.client("bot") as client, working(served, tmp_path, "--types", "pigeon.send"):
+        status = None
+        while status != "completed":  # the claim of the killed worker has to lapse
+            status = client.get(f"{PATH}/proposals/{name}", params={"wait": 60}).json()["status"]
+    assert len((tmp_path / "baked.txt").read_text().splitlines()) == 1  # it was not sent again
+    [fulfilled] = [one for one in events(served, EffectFulfilled) if one.proposal_id == name]
+    assert (fulfilled.looked_up, fulfilled.verified.actor_id, fulfilled.claim) == (True, "mule", None)
+    with served.place.realm() as realm:
+        assert realm.data()["orders"]["d1"] == "found d1"
+        assert verify(realm.log).ok
+
+
 def test_a_worker_goes_on_after_its_server_was_killed(tmp_path: Path) -> None:
     place = founded(tmp_path, server="max_wait_s = 60")
     with serving(place) as served:

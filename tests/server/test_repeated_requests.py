@@ -184,6 +184,20 @@ def _complete(served: Served) -> Repeated:
     return Repeated("mule", "/effects:complete", body)
 
 
+def _found(served: Served) -> Repeated:
+    name = served.submit("kid", order("t14", "order.send")).json()["proposalId"]
+    claimed(served, "pigeon.send", f"found-{name}")
+    with served.client("mule") as client:
+
+        def doubts() -> list[dict[str, Any]]:
+            listed = client.get(f"{PATH}/effects/doubts", params={"type": "pigeon.send"}).json()["doubts"]
+            return [one for one in listed if one["proposalId"] == name]
+
+        wait_until(lambda: bool(doubts()))
+        [doubt] = doubts()
+    return Repeated("mule", "/effects:found", {"doubt": doubt, "report": {"result": {"value": "seen"}}})
+
+
 def _cancel_job(served: Served) -> Repeated:
     job = posted(served, "aud", "/verify", "cancelled-job", {}).json()["jobId"]
     return Repeated("aud", f"/jobs/{job}:cancel", {})
@@ -217,6 +231,7 @@ REPEATED: dict[str, Callable[[Served], Repeated]] = {
     "effects.claim": _claim,
     "effects.heartbeat": _extend,
     "effects.complete": _complete,
+    "effects.found": _found,
     "verify.start": lambda _: Repeated("aud", "/verify", {}),
     "recheck.start": lambda _: Repeated("aud", "/recheck", {"upto": 3}),
     "whatif.start": lambda _: Repeated("aud", "/whatif", {}),

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.support.patience import PATIENCE_S
+from world.engine.writability import Writability
 from world.errors import LogBusyError, WorldProtocolError
 from worldprotocol.api.waiting import readiness
 from worldprotocol.api.waiting.readiness import WriteProbe
@@ -32,19 +33,19 @@ class Looks:
         if not hangs:
             self.may_end.set()
 
-    def __call__(self) -> WorldProtocolError | None:
+    def __call__(self) -> Writability:
         self.count += 1
         assert self.may_end.wait(PATIENCE_S)
         if isinstance(self._answer, WorldProtocolError) or self._answer is None:
-            return self._answer
+            return Writability(self._answer)
         raise self._answer
 
 
 @pytest.mark.parametrize("answer", [None, BUSY], ids=["nothing", "a lock"])
 def test_what_is_in_the_way_is_answered(answer: WorldProtocolError | None) -> None:
     probe = WriteProbe(Looks(answer))
-    assert probe.obstacle(PATIENCE_S) is answer
-    assert asyncio.run(probe.obstacle_async(PATIENCE_S)) is answer
+    assert probe.answer(PATIENCE_S).obstacle is answer
+    assert asyncio.run(probe.answer_async(PATIENCE_S)).obstacle is answer
 
 
 def test_a_look_that_hangs_is_answered_in_time_by_one_thread_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,13 +53,13 @@ def test_a_look_that_hangs_is_answered_in_time_by_one_thread_for_all(monkeypatch
     probe = WriteProbe(looks)
     before = set(threading.enumerate())
 
-    async def all_at_once() -> list[WorldProtocolError | None]:
+    async def all_at_once() -> list[Writability]:
         async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(probe.obstacle_async(0.05)) for _ in range(50)]
+            asked = [tasks.create_task(probe.answer_async(0.05)) for _ in range(50)]
         return [one.result() for one in asked]
 
     begin = time.monotonic()
-    found = [probe.obstacle(0.05), *asyncio.run(all_at_once())]
+    found = [one.obstacle for one in (probe.answer(0.05), *asyncio.run(all_at_once()))]
     assert time.monotonic() - begin < PATIENCE_S
     assert {one.code for one in found if one is not None} == {"LOG_UNAVAILABLE"}
     assert len(found) == 51
@@ -67,7 +68,7 @@ def test_a_look_that_hangs_is_answered_in_time_by_one_thread_for_all(monkeypatch
     own = [name for name in names if name.startswith(("worldprotocol-probe", "asyncio"))]
     assert (looks.count, own) == (1, ["worldprotocol-probe"])
     looks.may_end.set()
-    assert probe.obstacle(PATIENCE_S) is None
+    assert probe.answer(PATIENCE_S).obstacle is None
     probe.join(PATIENCE_S)
 
 
@@ -76,16 +77,16 @@ def test_an_answer_holds_for_a_time_and_is_found_out_again_after_it(monkeypatch:
     looks = Looks()
     probe = WriteProbe(looks)
     for _ in range(20):
-        assert probe.obstacle(PATIENCE_S) is None
+        assert probe.answer(PATIENCE_S).obstacle is None
     assert looks.count == 1
     monkeypatch.setattr(readiness, "FRESH_S", 0.0)
     for _ in range(3):
-        assert probe.obstacle(PATIENCE_S) is None
+        assert probe.answer(PATIENCE_S).obstacle is None
     assert looks.count == 4
 
 
 def test_a_look_that_raises_is_in_the_way_of_writes() -> None:
-    found = WriteProbe(Looks(ValueError("odd"))).obstacle(PATIENCE_S)
+    found = WriteProbe(Looks(ValueError("odd"))).answer(PATIENCE_S).obstacle
     assert found is not None
     assert (found.code, found.message) == ("LOG_FAILED", "The log cannot be probed: ValueError: odd.")
 
@@ -97,9 +98,9 @@ def test_a_caller_that_is_cancelled_leaves_the_probe_to_the_others() -> None:
     async def cancelled() -> WorldProtocolError | None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
-                await probe.obstacle_async(PATIENCE_S)
+                await probe.answer_async(PATIENCE_S)
         looks.may_end.set()
-        return await probe.obstacle_async(PATIENCE_S)
+        return (await probe.answer_async(PATIENCE_S)).obstacle
 
     assert asyncio.run(cancelled()) is BUSY
     assert looks.count == 1

@@ -20,6 +20,7 @@ from world.klis.triple import read_triple
 from world.model.new_names import check_new_id
 from world.model.snapshot import EffectAnswer
 from world.pipeline.driver import advance
+from world.pipeline.effects.doubts import doubts_of_workers, record_reported
 from world.pipeline.effects.external_effects import (
     Lost,
     Wanted,
@@ -39,7 +40,7 @@ from world.pipeline.execution_state import order_of
 from world.pipeline.preparation.preparing import prepare_completion
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
-from world.state.effect_claim import EffectClaim
+from world.state.effect_claim import CalledEffect, EffectClaim, EffectDoubt
 from world.state.ports import EffectAttempt, ExecutionOrder, Performed
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
@@ -186,12 +187,7 @@ class EffectClaims:
                 ``world.pipeline.effects.external_effects.why_lost``; ``UNKNOWN_PROPOSAL``, ``INVALID_ID``,
                 ``INVALID_VALUE`` for what is no ``Performed``.
         """
-        if not isinstance(performed, Performed) or not isinstance(performed.result, EffectAnswer):
-            raise RefusedError(
-                ErrorCode.INVALID_VALUE,
-                f"The result is {performed!r:.100}; it must be Performed(EffectAnswer(value)), or "
-                "Performed(EffectAnswer(error=ErrorValue(...))).",
-            )
+        _check_result(performed)
         for what, given in (("worker", claim.worker), ("claim", claim.claim_id), ("effect", claim.requirement.id)):
             check_new_id(what, given)
         archive, name = self._runner.archive, claim.proposal_id
@@ -210,6 +206,49 @@ class EffectClaims:
     def _complete(self, claim: EffectClaim, performed: Performed, *, is_ended: bool) -> object:
         command = _Complete(claim, performed, is_ended)
         return self._runner.run(command, prepare=lambda reading: prepare_completion(reading, claim, performed))
+
+    def doubts(self, types: Collection[str]) -> list[EffectDoubt]:
+        """Return the effects in doubt that a worker without a workspace can look up; see ``doubts_of_workers``.
+
+        Args:
+            types: types of effects whose handlers the worker has.
+        """
+        if not self._runner.archive.peek(lambda realm: any(one.in_doubt for one in realm.proposals.values())):
+            return []
+        return list(doubts_of_workers(self._runner.unit(), types))
+
+    def found(self, doubt: EffectDoubt, performed: Performed) -> Proposal:
+        """Record what a worker found out about an effect in doubt, and continue its execution.
+
+        Args:
+            doubt: the effect, as ``doubts`` returned it.
+            performed: its result.
+
+        Returns:
+            The proposal; where the effect has this result already, as it is, and nothing is changed. Where it is not
+            in doubt any more, the report is recorded as dropped.
+
+        Raises:
+            RefusedError: ``UNKNOWN_PROPOSAL``, ``INVALID_ID``; ``INVALID_VALUE`` for what is no ``Performed``, and for
+                an error, after which an effect stays in doubt.
+        """
+        _check_result(performed)
+        if performed.result.error is not None:
+            raise RefusedError(
+                ErrorCode.INVALID_VALUE, "A report on an effect in doubt has a value; after an error it stays in doubt."
+            )
+        name, effect = doubt.proposal_id, doubt.requirement.id
+        check_new_id("effect", effect)
+        stored = self._runner.archive.proposal(name)
+        if stored.journal.get(effect) == performed.result:
+            return stored  # the acknowledgement of its report was lost
+
+        def command(work: UnitOfWork) -> None:
+            advance(work, record_reported(work, doubt, performed))
+
+        command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
+        self._runner.run(command)
+        return self._runner.archive.proposal(name)
 
     def order(self, claim: EffectClaim) -> tuple[ExecutionOrder, EffectAttempt]:
         """Return the order and the attempt with which an executor of this process performs a claimed effect.
@@ -240,8 +279,8 @@ class EffectClaims:
         return self._runner.archive.peek(ask)
 
 
-def attempt_of_claim(claim: EffectClaim) -> EffectAttempt:
-    """Return the facts about the attempt at a claimed effect.
+def attempt_of_claim(claim: CalledEffect) -> EffectAttempt:
+    """Return the facts about the attempt at an effect that is claimed, or in doubt.
 
     Raises:
         DamagedLogError: ``BAD_TRIPLE``, ``BAD_RESOURCE`` for a declared triple that cannot be read.
@@ -261,3 +300,17 @@ def attempt_of_claim(claim: EffectClaim) -> EffectAttempt:
         names=NameComparison(claim.ignores_case, claim.ignores_normal_form),
         declaration_required=claim.declaration_required,
     )
+
+
+def _check_result(performed: Performed) -> None:
+    """Check what a worker reports.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE``.
+    """
+    if not isinstance(performed, Performed) or not isinstance(performed.result, EffectAnswer):
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE,
+            f"The result is {performed!r:.100}; it must be Performed(EffectAnswer(value)), or "
+            "Performed(EffectAnswer(error=ErrorValue(...))).",
+        )

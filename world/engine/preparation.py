@@ -18,9 +18,8 @@ from world.core import Domain
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder
 from world.engine.observing import Observer, TimedLog, WritableLog, WriteTiming
-from world.engine.writability import write_obstacle
+from world.engine.writability import LockWatch, Writability, writability
 from world.engine.writer import Writer
-from world.errors import WorldProtocolError
 from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.pipeline.driver import recover
@@ -177,9 +176,13 @@ class PreparingCommands(Writer):
         self.subscribers.refuse_inside_handler()
         self._group.refuse_within()
 
-    def write_obstacle(self) -> WorldProtocolError | None:
-        """Return the error that a command would end with now; see ``Writer.write_obstacle``."""
-        return write_obstacle(self.archive, self._clock, self._domain)
+    @cached_property
+    def _lock_watch(self) -> LockWatch:
+        return LockWatch(self._stopwatch, self._limits.max_unit_ms)
+
+    def writability(self) -> Writability:
+        """Return whether the realm would accept a write now; see ``Writer.writability``."""
+        return writability(self.archive, self._clock, self._lock_watch, self._domain)
 
     def attempts(self, command: Command, prepare: Prepare | None) -> Iterator[Command]:
         """Yield a command with its preparation, again while the one before did not hold; at last the command alone.

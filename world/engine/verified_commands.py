@@ -13,7 +13,7 @@ from world.pipeline.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from world.core import Domain
-    from world.errors import WorldProtocolError
+    from world.engine.writability import Writability
     from world.read_models.archive import Archive
     from world.state.realm_view import RealmView
 
@@ -96,9 +96,9 @@ class VerifiedProtocol(Writer):
         """Refuse to wait where commands are refused; see ``Writer.refuse_waiting``."""
         self._protocol.refuse_waiting()
 
-    def write_obstacle(self) -> WorldProtocolError | None:
-        """Return the error that a command would end with now; see ``Writer.write_obstacle``."""
-        return self._protocol.write_obstacle()
+    def writability(self) -> Writability:
+        """Return whether the realm would accept a write now; see ``Writer.writability``."""
+        return self._protocol.writability()
 
     def unit(self, *, looks: bool = True) -> UnitOfWork:
         """Return a unit of work that reads the published state; see ``Reading.unit``."""

@@ -14,7 +14,7 @@ from world.engine.lease_commands import LeaseCommands
 if TYPE_CHECKING:
     from world.core import Domain
     from world.engine.event_bus import Subscribers
-    from world.errors import WorldProtocolError
+    from world.engine.writability import Writability
     from world.pipeline.unit_of_work import UnitOfWork
     from world.state.realm_view import RealmView
 
@@ -66,8 +66,8 @@ class Writer(Commands):
         """
 
     @abstractmethod
-    def write_obstacle(self) -> WorldProtocolError | None:
-        """Return the error that a command would end with now; see ``world.engine.writability.write_obstacle``."""
+    def writability(self) -> Writability:
+        """Return whether the realm would accept a write now; see ``world.engine.writability.writability``."""
 
     @abstractmethod
     def settle(self) -> None:

@@ -19,6 +19,7 @@ from world.model.snapshot import Requirement
 from world.pipeline.execution_state import lacks_workspace, leased_by, order_of
 from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import Task, UnitOfWork
+from world.state.effect_claim import DeclaredTriple
 from world.state.ports import EffectAttempt, EffectTerms
 from world.state.proposal import ROLLBACK, Proposal
 
@@ -26,6 +27,7 @@ __all__ = [
     "GRACE_MS",
     "attempt_of",
     "await_handler",
+    "called_effect",
     "is_mine",
     "make_mine",
     "may_request",
@@ -141,6 +143,41 @@ def make_mine(work: UnitOfWork, proposal: Proposal) -> None:
             existence=started.existence,
         ),
     )
+
+
+def called_effect(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> dict[str, Any]:
+    """Return the members of ``CalledEffect`` for an effect of an execution.
+
+    Args:
+        work: the unit of work.
+        proposal: the execution, which has started.
+        requirement: the effect.
+    """
+    started, intent, call = proposal.started, proposal.submitted.intent, attempt_of(work, proposal, requirement)
+    assert started is not None
+    declared = None
+    if call.declared is not None:
+        declared = [DeclaredTriple.from_wire(triple.to_wire()) for triple in call.declared]
+    return {
+        "proposal_id": proposal.proposal_id,
+        "requirement": requirement,
+        "idempotency_key": f"{intent.intent_id}:{requirement.id}",
+        "attempt": call.attempt,
+        "intent": intent,
+        "now": started.now,
+        "seed": started.seed,
+        "on_world": started.on_world,
+        "requested_at": call.requested_at,
+        "fencing_token": call.fencing_token,
+        "actor": proposal.submitted.actor,
+        "approved_scope": proposal.approved_scope,
+        "scope_rules": proposal.scope_rules,
+        "declared": declared,
+        "declaration_required": call.declaration_required,
+        "types": call.types.to_wire(),
+        "ignores_case": call.names.ignores_case,
+        "ignores_normal_form": call.names.ignores_normal_form,
+    }
 
 
 def attempt_of(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> EffectAttempt:

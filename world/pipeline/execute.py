@@ -207,7 +207,7 @@ def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
         claim=answered.claim,
         looked_up=answered.looked_up or None,
     )
-    if answered.claim is not None:
+    if answered.claim is not None or answered.is_reported:
         event = work.of_caller(event)
     requirement = asked.requirement
     try:

@@ -112,6 +112,7 @@ class EffectAnswered(Struct, frozen=True):
         secrets: the secrets that it used, for the record.
         claim: the claim of the worker that reported it; None for an effect of the executing process.
         looked_up: whether the effect is in doubt, and its handler has found out its result.
+        is_reported: whether the caller of the command has found it out, for the record.
     """
 
     proposal: Proposal
@@ -121,6 +122,7 @@ class EffectAnswered(Struct, frozen=True):
     secrets: list[SecretDigest] | None = None
     claim: ClaimReference | None = None
     looked_up: bool = False
+    is_reported: bool = False
 
 
 class Computed(Struct, frozen=True):

@@ -1,4 +1,7 @@
-"""The claim of a worker on an offered effect, with all that performing it needs, and its report of the result."""
+"""The claim of a worker on an offered effect, with all that performing it needs, and its report of the result.
+
+An effect in doubt that a worker looks up has the same members but for those of a claim.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from world.model.short_repr import short_repr
 from world.model.snapshot import EffectAnswer, Requirement
 from world.state.ports import Performed
 
-__all__ = ["DeclaredTriple", "EffectClaim", "EffectReport", "read_form"]
+__all__ = ["CalledEffect", "DeclaredTriple", "EffectClaim", "EffectDoubt", "EffectReport", "read_form"]
 
 
 class DeclaredTriple(Record, frozen=True):
@@ -28,21 +31,14 @@ class DeclaredTriple(Record, frozen=True):
     confidence: str
 
 
-class EffectClaim(Record, frozen=True, kw_only=True):
-    """An offered effect that one worker may perform until ``deadline``.
+class CalledEffect(Record, frozen=True, kw_only=True):
+    """An effect of an execution, with all that its handler needs on another machine.
 
     Args:
-        claim_id: id of the claim.
         proposal_id: the execution that needs the effect.
         requirement: the effect: its id, type and parameters.
         idempotency_key: the same for every repetition of this effect in this attempt at the intent.
-        token: fencing token, larger than that of every earlier claim in the log.
         attempt: number of the attempt at the effect, from 1.
-        deadline: when the claim ends without a heartbeat or a result, ms since 1970.
-        worker: name of the worker that holds the claim.
-        time_limit_ms: how long the claim holds without a heartbeat, apart from the time to record the result, in
-            milliseconds.
-        idempotent: whether running the effect again with the same idempotency key does no harm.
         intent: the intent of the proposal.
         now: the time frozen for the execution, ms since 1970.
         seed: the random seed frozen for the execution.
@@ -50,7 +46,6 @@ class EffectClaim(Record, frozen=True, kw_only=True):
         requested_at: when the effect was first requested, ms since 1970.
         fencing_token: of the proposal's leases, larger than that of every earlier grant; 0 without leases.
         actor: the acting actor; None is the one that the intent names.
-        workspace: id of the workspace that the effect needs; None for any.
         approved_scope: where the intent may write; None is no restriction.
         scope_rules: version of the scope rules of the proposal.
         declared: what the effect may touch; None where no declaration is required.
@@ -58,19 +53,12 @@ class EffectClaim(Record, frozen=True, kw_only=True):
         types: resource types in force beyond the standard ones, by name.
         ignores_case: whether names of files that differ in case are equal, by the settings in force.
         ignores_normal_form: whether composed and decomposed forms of names of files are equal.
-        subject: the actor that was verified when it was claimed, to whom the claim belongs; None where none was.
     """
 
-    claim_id: str
     proposal_id: str
     requirement: Requirement
     idempotency_key: str
-    token: int
     attempt: int
-    deadline: int
-    worker: str
-    time_limit_ms: int
-    idempotent: bool
     intent: IntentInstance
     now: int
     seed: str
@@ -78,7 +66,6 @@ class EffectClaim(Record, frozen=True, kw_only=True):
     requested_at: int
     fencing_token: int
     actor: ActorRef | None = None
-    workspace: str | None = None
     approved_scope: IntentScope | None = None
     scope_rules: int = 1
     declared: list[DeclaredTriple] | None = None
@@ -86,6 +73,40 @@ class EffectClaim(Record, frozen=True, kw_only=True):
     types: Mapping[str, Any] = {}
     ignores_case: bool = False
     ignores_normal_form: bool = False
+
+
+class EffectDoubt(CalledEffect, frozen=True, kw_only=True):
+    """An effect in doubt that a worker can look up.
+
+    Args:
+        asked_at: when the request was recorded whose outcome is not known, ms since 1970.
+    """
+
+    asked_at: int
+
+
+class EffectClaim(CalledEffect, frozen=True, kw_only=True):
+    """An offered effect that one worker may perform until ``deadline``.
+
+    Args:
+        claim_id: id of the claim.
+        token: fencing token, larger than that of every earlier claim in the log.
+        deadline: when the claim ends without a heartbeat or a result, ms since 1970.
+        worker: name of the worker that holds the claim.
+        time_limit_ms: how long the claim holds without a heartbeat, apart from the time to record the result, in
+            milliseconds.
+        idempotent: whether running the effect again with the same idempotency key does no harm.
+        workspace: id of the workspace that the effect needs; None for any.
+        subject: the actor that was verified when it was claimed, to whom the claim belongs; None where none was.
+    """
+
+    claim_id: str
+    token: int
+    deadline: int
+    worker: str
+    time_limit_ms: int
+    idempotent: bool
+    workspace: str | None = None
     subject: str | None = None
 
     def __repr__(self) -> str:
@@ -126,7 +147,7 @@ def read_form(kind: type[R], wire: Any) -> R:
     """Return a claim or a report from its JSON form, which comes from another machine.
 
     Args:
-        kind: ``EffectClaim`` or ``EffectReport``.
+        kind: ``EffectClaim``, ``EffectDoubt`` or ``EffectReport``.
         wire: JSON.
 
     Raises:

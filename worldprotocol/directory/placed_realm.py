@@ -17,7 +17,7 @@ from world.engine.commands import Prepare
 from world.engine.lease_commands import LeaseCommands
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
-from world.errors import RefusedError, WaitTimeoutError, WorldProtocolError
+from world.errors import RefusedError, WaitTimeoutError
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.writer_epoch import closed_log
 from worldprotocol.api.realm import Realm
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from world.core import Domain
     from world.engine.event_bus import Subscribers
     from world.engine.observing import Observer
+    from world.engine.writability import Writability
     from world.read_models.archive import Archive
     from world.state.proposal import Proposal
     from world.state.realm_view import RealmView
@@ -218,9 +219,9 @@ class FollowingWriter(Writer):
         """Refuse to wait where commands are refused; see ``Writer.refuse_waiting``."""
         self._here.refuse_waiting()
 
-    def write_obstacle(self) -> WorldProtocolError | None:
-        """Return the error that a command would end with now, where the realm is; see ``Writer.write_obstacle``."""
-        return self._here.write_obstacle()
+    def writability(self) -> Writability:
+        """Return whether the realm would accept a write now, where it is; see ``Writer.writability``."""
+        return self._here.writability()
 
     def settle(self) -> None:
         """Do what is due, where the realm is."""

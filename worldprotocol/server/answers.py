@@ -26,7 +26,7 @@ from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
-_READINESS = shape("code cause holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, holder=OBJECT)
+_READINESS = shape("code cause busy holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, busy=FLAG, holder=OBJECT)
 _LEASE = {"leaseId": ID, "token": 12, "predicate": "MUTATES", "resource": "FILE:/docs/plan"}
 
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
@@ -187,6 +187,10 @@ _CLAIM: Final = {
     "now": 1_767_225_600_000, "seed": "order-17", "onWorld": WORLD, "requestedAt": 1_767_225_600_000,
     "fencingToken": 0,
 }  # fmt: skip
+_OF_CLAIMS: Final = ("claimId", "token", "deadline", "worker", "timeLimitMs", "idempotent")
+_DOUBT: Final = {name: value for name, value in _CLAIM.items() if name not in _OF_CLAIMS} | {
+    "askedAt": 1_767_225_600_000
+}
 _CLAIMED: Final = (
     shape(claim=or_null(ref("EffectClaim")), now=INT, trace=or_null(OBJECT)),
     {"claim": _CLAIM, "now": 1_767_225_600_000, "trace": None},
@@ -315,6 +319,8 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
         {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
     ),
+    "effects.doubts": (shape(doubts=array(OBJECT)), {"doubts": [_DOUBT]}),
+    "effects.found": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "effects.claim": _CLAIMED,
     "effects.heartbeat": _CLAIMED,
     "calls.report": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
@@ -407,6 +413,7 @@ BODIES: Final[dict[str, Any]] = {
     "leases.release": {"leaseIds": [ID], "sessionId": "s-1"},
     "effects.claim": {"worker": "mailer-1", "types": ["mail.send"]},
     "effects.heartbeat": {"claim": _CLAIM},
+    "effects.found": {"doubt": _DOUBT, "report": {"result": {"value": {"receipt": "r-1"}}}},
     "effects.complete": {"claim": _CLAIM, "report": {"result": {"value": {"receipt": "r-1"}}}},
     "calls.report": {"claim": _CLAIM, "report": {"result": {"value": {"value": "paid"}}}},
     "calls.begin": {"action": "tool.use", "input": {"tool": "refund", "arguments": {"order": "o-1"}}, "attempt": "1"},

@@ -181,6 +181,13 @@ class EffectResultToRecord(StrictBody):
     report: dict[str, Any]
 
 
+class FoundEffect(StrictBody):
+    """What the caller found out about an effect in doubt, as the answer to `GET /effects/doubts` has it."""
+
+    doubt: dict[str, Any]
+    report: dict[str, Any]
+
+
 class TerminalOfCaller(StrictBody):
     """The terminal of a caller: its size in characters, and the variables TERM, COLORTERM and NO_COLOR."""
 

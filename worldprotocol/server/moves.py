@@ -125,16 +125,17 @@ class Moves:
                 return True, False
             found = await run(hosted.reopen)
             if found is None:
+                hosted.fault = None
                 return False, False
             await self._replace(hosted, found)
         except Exception as error:
-            hosted.fault = error.message if isinstance(error, WorldProtocolError) else "the server's log has the cause"
-            is_own = isinstance(error, WorldProtocolError | OSError)
+            own = error if isinstance(error, WorldProtocolError) else None
+            hosted.fault = own or WorldProtocolError(ErrorCode.LOG_FAILED, "The server's log has the cause.")
             _LOGGER.error(
                 "The realm %s cannot be opened again where it is: %s",
                 hosted.name,
                 error,
-                exc_info=None if is_own else error,
+                exc_info=None if isinstance(error, WorldProtocolError | OSError) else error,
             )
             return False, False
         return False, True

@@ -138,6 +138,8 @@ _ALL: Final = (
     _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
     _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),
     _in_realm("effects.complete", "POST", "/effects:complete", _WORK, "Record the result of a claim of the caller"),
+    _in_realm("effects.doubts", "GET", "/effects/doubts", _WORK, "List effects in doubt that a worker can look up"),
+    _in_realm("effects.found", "POST", "/effects:found", _WORK, "Record what became of an effect in doubt"),
     _in_realm("commands.run", "POST", "/commands", _COMMANDS, "Run a command of worldctl as the caller", "waits"),
     _in_realm("calls.report", "POST", "/calls:report", _ACT, "Record the result of a call of the caller"),
     _in_realm("calls.begin", "POST", "/calls", _ACT, "Propose a call of a tool, and claim it once allowed", "waits"),

@@ -148,8 +148,8 @@ class RealmToServe:
 class HostedRealm:
     """A realm in a running service, at one place; ``view`` reads its state, once for requests that arrive together.
 
-    ``fault`` is why the realm cannot be opened again; None where no attempt failed. ``noted`` is the code of the
-    obstacle to writes that the log of the server names; empty where it names none.
+    ``fault`` is why the realm cannot be opened where it was moved to; None where no attempt failed. ``noted`` is the
+    code of the obstacle to writes that the log of the server names; empty where it names none.
     """
 
     name: str
@@ -169,7 +169,7 @@ class HostedRealm:
     reopen: Callable[[], RealmToServe | None] | None = None
     is_placed: bool = False
     watching: Sequence[asyncio.Task[None]] = ()
-    fault: str | None = None
+    fault: WorldProtocolError | None = None
     noted: str = ""
 
     @property
@@ -329,7 +329,7 @@ class Service:
             cloud_events=CloudEvents(realm.log),
             ended=EndedProposals(realm.archive),
             jobs=jobs,
-            probe=WriteProbe(realm._acting.write_obstacle),
+            probe=WriteProbe(realm._acting.writability),
             agents=one.agents,
             run_command=one.run_command,
             reopen=one.reopen,
@@ -358,7 +358,7 @@ class Service:
         then = (
             ""
             if hosted.fault is None
-            else f" It cannot be opened there yet, and the server tries again: {hosted.fault}"
+            else f" It cannot be opened there yet, and the server tries again: {hosted.fault.message}"
         )
         return RefusedError(
             ErrorCode.REALM_MOVED,

@@ -396,11 +396,11 @@ class PostgresStore(Store):
         pause_s = _LOOK_AGAIN_S
         with suppress(psycopg.Error, WorldProtocolError):
             with self._readers.taken() as (connection, _):
-                unit = end_overdue(connection, log_id, self._where)
-            if unit is not None and unit.is_ended:
+                holder = end_overdue(connection, log_id, self._where)
+            if holder is not None and holder.is_ended:
                 self.units_ended += 1
-            elif unit is not None:
-                pause_s = max(_LOOK_AGAIN_S / 2, (MAX_HOLD_MS - unit.held_ms) / 1000)
+            elif holder is not None and holder.held_ms is not None:
+                pause_s = max(_LOOK_AGAIN_S / 2, (MAX_HOLD_MS - holder.held_ms) / 1000)
         return time.monotonic() + pause_s
 
     def _note_growth(self, size: int) -> None:

@@ -8,14 +8,14 @@ for standbys where commits wait for them.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Final
 
 from psycopg import errors
 
 from world.error_codes import ErrorCode
 from world.errors import LogBusyError, RefusedError, WorldProtocolError
 from world.log.backends.postgres_hosts import FlushingConnection
-from world.log.backends.postgres_lock import LOCK_SPACE, TAKE
+from world.log.backends.postgres_lock import LOCK_SPACE, TAKE, LockingBackend, find_backend
 from world.log.values import ServerPlace
 
 __all__ = ["WRITE_NOTHING", "probe_server"]
@@ -24,13 +24,6 @@ WRITE_NOTHING: Final = "SELECT pg_logical_emit_message(true, 'worldprotocol', ''
 """A record in the write-ahead log that changes nothing, so that the commit waits for standbys."""
 
 _MAY_APPEND: Final = "SELECT has_table_privilege('wp_event', 'INSERT')"
-
-_HOLDER: Final = """
-SELECT a.pid, coalesce(host(a.client_addr), 'a socket'),
-  coalesce((extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::BIGINT, 0)
-FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s AND l.objid = %s AND l.objsubid = 2
-  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 def probe_server(
@@ -58,7 +51,7 @@ def probe_server(
             TAKE.sql, (LOCK_SPACE, log_id)
         )  # in autocommit: a process that is stopped here holds nothing
     except errors.LockNotAvailable:
-        raise _held(connection.execute(_HOLDER, (LOCK_SPACE, log_id)).fetchone(), where) from None
+        raise _held(find_backend(connection, log_id), where) from None
     may_append = is_reading or (connection.execute(_MAY_APPEND).fetchone() or (False,))[0]
     if not may_append:
         message = f"The role of {where} lacks the right to append events. Grant it, or use another role."
@@ -84,9 +77,15 @@ def _commit_nothing(connection: FlushingConnection, where: str, timeout_s: float
         connection.answers_until = None
 
 
-def _held(row: tuple[Any, ...] | None, where: str) -> LogBusyError:
-    if row is None:
+def _held(holder: LockingBackend | None, where: str) -> LogBusyError:
+    if holder is None:
         return LogBusyError(ErrorCode.LOG_BUSY, f"Other writers keep the log on {where} locked.", store=where)
-    pid, client, held_ms = row
-    message = f"Backend {pid} (client {client}) has kept the log on {where} locked, for {held_ms} ms."
-    return LogBusyError(ErrorCode.LOG_BUSY, message, store=where, pid=pid, client=client, held_ms=held_ms)
+    known = {} if holder.held_ms is None else {"held_ms": holder.held_ms}
+    return LogBusyError(
+        ErrorCode.LOG_BUSY,
+        f"Backend {holder.pid} (client {holder.client}) keeps the log on {where} locked.",
+        store=where,
+        pid=holder.pid,
+        client=holder.client,
+        **known,
+    )

@@ -16,13 +16,13 @@ from world.errors import RefusedError
 from world.events.claim_events import ClaimReference, EffectClaimed, EffectExtended, EffectLapsed
 from world.events.execution_events import EffectDropped, EffectInDoubt, EffectRequested
 from world.model.snapshot import EffectAnswer, ErrorValue
-from world.pipeline.effect_requests import GRACE_MS, attempt_of
+from world.pipeline.effect_requests import GRACE_MS, called_effect
 from world.pipeline.effects.doubts import look_up_doubts
 from world.pipeline.effects.effect_results import FailedAttempt, record_observed, retried, secrets_of
 from world.pipeline.execution_state import OUTCOME_UNKNOWN, ends_at_limit, why_effect_over
 from world.pipeline.steps import EffectAnswered, Step
 from world.pipeline.unit_of_work import UnitOfWork
-from world.state.effect_claim import DeclaredTriple, EffectClaim
+from world.state.effect_claim import EffectClaim
 from world.state.effect_steps import EndedClaim, unclaimed_offers
 from world.state.offers import overdue_claim
 from world.state.ports import EffectTerms, Performed
@@ -149,40 +149,17 @@ def subject_of(work: UnitOfWork) -> str | None:
 
 def _claim_of(work: UnitOfWork, proposal: Proposal, name: str) -> EffectClaim:
     """Return a claim in force, with what performing its effect needs."""
-    asked, claimed, started = proposal.requested[name], proposal.claims[name], proposal.started
-    assert started is not None
+    asked, claimed = proposal.requested[name], proposal.claims[name]
     assert asked.offer is not None
-    call = attempt_of(work, proposal, asked.requirement)
-    declared = None
-    if call.declared is not None:
-        declared = [DeclaredTriple.from_wire(triple.to_wire()) for triple in call.declared]
-    intent = proposal.submitted.intent
     return EffectClaim(
+        **called_effect(work, proposal, asked.requirement) | {"attempt": claimed.attempt},
         claim_id=claimed.claim_id,
-        proposal_id=proposal.proposal_id,
-        requirement=asked.requirement,
-        idempotency_key=f"{intent.intent_id}:{name}",
         token=claimed.token,
-        attempt=claimed.attempt,
         deadline=claimed.deadline,
         worker=claimed.worker,
         time_limit_ms=asked.offer.time_limit_ms,
         idempotent=asked.idempotent,
-        intent=intent,
-        now=started.now,
-        seed=started.seed,
-        on_world=started.on_world,
-        requested_at=call.requested_at,
-        fencing_token=call.fencing_token,
-        actor=proposal.submitted.actor,
         workspace=asked.offer.workspace,
-        approved_scope=proposal.approved_scope,
-        scope_rules=proposal.scope_rules,
-        declared=declared,
-        declaration_required=call.declaration_required,
-        types=call.types.to_wire(),
-        ignores_case=call.names.ignores_case,
-        ignores_normal_form=call.names.ignores_normal_form,
         subject=claimed.subject,
     )
 

@@ -72,8 +72,11 @@ class EffectSource(Protocol):
         """Report a result; see ``Realm.complete_effect``. Return whether the effect is offered again after it."""
         ...
 
-    def check_writable(self) -> None:
+    def check_writable(self, *, once: bool) -> None:
         """Check that claims and results can be recorded, before the first claim.
+
+        Args:
+            once: whether the worker ends where that cannot be found out now.
 
         Raises:
             WorldProtocolError: what a claim would be refused with.
@@ -125,7 +128,7 @@ class RealmSource:
         """Use the writer of the realm."""
         self._realm = realm
         self._acting = realm._acting
-        self._probe = WriteProbe(self._acting.write_obstacle)
+        self._probe = WriteProbe(self._acting.writability)
         self._worker = ""
         self._workspaces: list[str] = []
         self._watched: EventLog | None = None
@@ -181,9 +184,9 @@ class RealmSource:
         """Report a result; see ``Realm.complete_effect``. Return whether the effect is offered again after it."""
         return _is_retried(self._realm.complete_effect(claim, performed), claim)
 
-    def check_writable(self) -> None:
+    def check_writable(self, *, once: bool) -> None:
         """Check that the realm would accept a write; see ``EffectSource.check_writable``."""
-        if (obstacle := self._probe.obstacle()) is not None:
+        if (obstacle := self._probe.answer().obstacle) is not None:
             raise obstacle
 
     def now_ms(self) -> int:

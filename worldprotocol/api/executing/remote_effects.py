@@ -5,12 +5,18 @@ without end: a claim with the same ``Idempotency-Key``, so that one whose answer
 lapse; a completion as it is, because a claim has one result. So a worker may be started before its server. Any other
 refusal ends it. The handlers have the parameters of their effects; they cannot read the state of the realm, and have no
 workspace.
+
+Effects in doubt whose handlers have a ``look_up`` are listed between claims and looked up in a thread, each once by
+each worker; what is found is reported, and is sent again as a completion is.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -26,11 +32,12 @@ from world.error_codes import ErrorCode
 from world.errors import LogBusyError, RefusedError, WorldProtocolError
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
-from world.state.effect_claim import EffectClaim, EffectReport, read_form
+from world.state.effect_claim import CalledEffect, EffectClaim, EffectDoubt, EffectReport, read_form
 from world.state.ports import EffectAttempt, ExecutionOrder, Performed
 from worldprotocol.api.executing.effect_source import WhyOver
-from worldprotocol.api.remote.connection import ServerConnection, may_pass
+from worldprotocol.api.remote.connection import RealmRequest, ServerConnection, may_pass
 from worldprotocol.api.telemetry.context import tracer_provider
+from worldprotocol.api.waiting.outages import Outage
 
 __all__ = ["RemoteEffects"]
 
@@ -42,6 +49,11 @@ MAX_TRACES: Final = 1_000
 
 PAUSE_S: Final = 0.2
 """Time until the server is asked again, in seconds."""
+
+LIST_S: Final = 5.0
+"""Time between two lists of effects in doubt, in seconds."""
+
+_LOGGER: Final = logging.getLogger("worldprotocol")
 
 
 class RemoteEffects:
@@ -70,6 +82,11 @@ class RemoteEffects:
         self._ahead_ms = 0.0
         self._key = _new_key()
         self._traces: dict[str, Mapping[str, Any]] = {}
+        self._look_ups = [one.type for one in effects if one.look_up is not None]
+        self._listed = -LIST_S
+        self._looked_up: set[tuple[str, str, int]] = set()
+        self._looking: ThreadPoolExecutor | None = None
+        self._ending = threading.Event()
 
     def __enter__(self) -> RemoteEffects:
         return self
@@ -102,9 +119,7 @@ class RemoteEffects:
         try:
             found = self._post("claim", body, wait_s=wait, key=self._key)
         except LogBusyError as failed:
-            if once:
-                raise RefusedError(ErrorCode.LOG_UNAVAILABLE, failed.message) from None
-            raise
+            raise _away(failed.message, once=once) from None
         self._key = _new_key()
         claim = self._claim_of(found)
         if claim is not None and found.get("trace") is not None:
@@ -116,17 +131,7 @@ class RemoteEffects:
     def perform(self, claim: EffectClaim, why_over: WhyOver) -> Performed:
         """Perform a claimed effect with the handler of this process."""
         attempt = attempt_of_claim(claim)
-        order = ExecutionOrder(
-            claim.proposal_id,
-            claim.intent,
-            _NO_STATE,
-            claim.approved_scope,
-            claim.now,
-            claim.seed,
-            actor=claim.actor,
-            scope_rules=claim.scope_rules,
-        )
-        return self._perform(order, claim.requirement, replace(attempt, why_over=why_over))
+        return self._perform(_order_of(claim), claim.requirement, replace(attempt, why_over=why_over))
 
     @cached_property
     def _perform(self) -> Callable[[ExecutionOrder, Requirement, EffectAttempt], Performed]:
@@ -152,8 +157,29 @@ class RemoteEffects:
         self._post("complete", {"claim": claim.to_wire(), "report": EffectReport.of(performed).to_wire()})
         return False
 
-    def check_writable(self) -> None:
-        """Do nothing: the first claim says it."""
+    def check_writable(self, *, once: bool) -> None:
+        """Ask the server for the readiness of its realm; see ``EffectSource.check_writable``.
+
+        Where the server does not answer that, or the realm was closed to writers, the first claim says what is wrong.
+
+        Raises:
+            LogBusyError: the realm would not accept a write now, or the server is away.
+            RefusedError: ``LOG_UNAVAILABLE`` in its place for a worker that works ``once``, or whose server has a
+                certificate that is not trusted.
+        """
+        asked = RealmRequest(method="GET", path="/readyz", query={"realm": self._realm}, is_of_server=True)
+        try:
+            self._connection.send(asked)
+        except WorldProtocolError as error:
+            realms = error.details.get("realms")
+            if realms and error.code != ErrorCode.LOG_FENCED:
+                server = self._connection.address.text
+                cause = f"{realms[0].get('cause', error.message)} [{error.code}]"
+                raise _away(f"The realm {self._realm} of {server} would accept no write: {cause}", once=once) from None
+            if may_pass(error):
+                raise _away(error.message, once=once) from None
+            if error.code == ErrorCode.LOG_UNAVAILABLE:
+                raise
 
     def now_ms(self) -> int:
         """Return the time of the server, as its last claim stated it, ms since 1970."""
@@ -161,11 +187,63 @@ class RemoteEffects:
 
     @contextmanager
     def watching(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Watch nothing: the server answers a request for an effect once there is one."""
-        yield
+        """Watch nothing: the server answers a request for an effect once there is one. Look up until the end."""
+        with ThreadPoolExecutor(1, thread_name_prefix="worldprotocol-look-up") as self._looking:
+            try:
+                yield
+            finally:
+                self._ending.set()
 
     def settle(self, *, at_once: bool) -> None:
-        """Do nothing: the server does what is due."""
+        """Look effects in doubt up that this worker has not looked up yet; all else that is due, the server does.
+
+        Args:
+            at_once: wait for what is found.
+
+        Raises:
+            LogBusyError: the server is away.
+            RefusedError: as ``claim``.
+        """
+        if not self._look_ups or (not at_once and time.monotonic() - self._listed < LIST_S):
+            return
+        try:
+            listed = self._connection.get("/effects/doubts", {"type": self._look_ups})["doubts"]
+        except WorldProtocolError as error:
+            if not may_pass(error):
+                raise
+            raise _away(error.message, once=at_once) from None
+        self._listed = time.monotonic()
+        found = {_name_of(one): one for one in (read_form(EffectDoubt, wire) for wire in listed)}
+        self._looked_up &= found.keys()
+        assert self._looking is not None
+        under_way = [
+            self._looking.submit(self._look_up, found[one], once=at_once) for one in found.keys() - self._looked_up
+        ]
+        self._looked_up |= found.keys()
+        if at_once:
+            wait(under_way)
+
+    def _look_up(self, doubt: EffectDoubt, *, once: bool) -> None:
+        """Look an effect in doubt up, and report its result where there is one."""
+        what = f"{doubt.requirement.type} of proposal {doubt.proposal_id}"
+        attempt = replace(attempt_of_claim(doubt), why_over=lambda: _STOPPED if self._ending.is_set() else None)
+        performed = self._performer.look_up(_order_of(doubt), doubt.requirement, attempt)
+        if performed is None or performed.result.error is not None:
+            return
+        body = {"doubt": doubt.to_wire(), "report": EffectReport.of(performed).to_wire()}
+        outage = Outage(self._ending, f"The report on {what}")
+        while True:
+            try:
+                self._post("found", body)
+            except WorldProtocolError as error:
+                if once or not isinstance(error, LogBusyError):
+                    _LOGGER.warning("The effect %s stays in doubt: %s [%s]", what, error.message, error.code)
+                    return
+                if outage.wait(error):
+                    return
+            else:
+                outage.over()
+                return
 
     def next_retry(self, types: Collection[str], now: int) -> int | None:
         """Return None: a request for an effect waits on the server, and a worker that works once waits for no retry."""
@@ -194,6 +272,30 @@ class RemoteEffects:
             raise LogBusyError(ErrorCode.LOG_BUSY, error.message) from None
 
 
+def _order_of(called: CalledEffect) -> ExecutionOrder:
+    """Return the order of an effect, without the state."""
+    return ExecutionOrder(
+        called.proposal_id,
+        called.intent,
+        _NO_STATE,
+        called.approved_scope,
+        called.now,
+        called.seed,
+        actor=called.actor,
+        scope_rules=called.scope_rules,
+    )
+
+
+def _name_of(doubt: EffectDoubt) -> tuple[str, str, int]:
+    """Return the name of a doubt; an effect that is made again may be in doubt again, with a later time."""
+    return doubt.proposal_id, doubt.requirement.id, doubt.asked_at
+
+
+def _away(message: str, *, once: bool) -> RefusedError:
+    """Return the error of a request that may succeed later; a worker that works ``once`` ends with it."""
+    return RefusedError(ErrorCode.LOG_UNAVAILABLE, message) if once else LogBusyError(ErrorCode.LOG_BUSY, message)
+
+
 def _new_key() -> str:
     return SystemIds().new_id()
 
@@ -210,6 +312,8 @@ def _no_view(_: ExecutionOrder) -> NoReturn:
         "effect.",
     )
 
+
+_STOPPED: Final = ("NOT_WANTED", "The worker was stopped.")
 
 _NO_STATE: Final = Snapshot(FrozenDict(), FrozenDict(), System(), None, Meta(0, 0, "", ""))
 """In place of the state, which is not on this machine."""

@@ -224,7 +224,7 @@ class Worker:
         while not self._draining.is_set():
             try:
                 if not is_checked:
-                    self._source.check_writable()
+                    self._source.check_writable(once=once)
                     is_checked = True
                 is_done = self._turn(pool, once=once)
             except WorldProtocolError as error:

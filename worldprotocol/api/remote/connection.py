@@ -89,6 +89,7 @@ class RealmRequest:
         body: JSON; None is no body.
         key: ``Idempotency-Key``, with which the request is repeated; None for requests that need none.
         wait_s: seconds for which the server may wait with the answer.
+        is_of_server: whether the path is one of the server, and not below the realm.
     """
 
     method: str
@@ -97,12 +98,13 @@ class RealmRequest:
     body: Any = None
     key: str | None = None
     wait_s: float = 0.0
+    is_of_server: bool = False
 
     def arguments(self, base: str) -> dict[str, Any]:
         """Return the arguments for a client of httpx.
 
         Args:
-            base: URL of the realm.
+            base: URL below which the path is.
         """
         query = dict(self.query) | ({"wait": self.wait_s} if self.wait_s else {})
         return {
@@ -181,6 +183,10 @@ class ServerConnection:
 
     # Requests
 
+    def base_of(self, request: RealmRequest) -> str:
+        """Return the URL below which the path of a request is."""
+        return self.address.base_url if request.is_of_server else self._base
+
     def send(self, request: RealmRequest) -> httpx.Response:
         """Return the answer to a request.
 
@@ -193,7 +199,7 @@ class ServerConnection:
 
     def _attempt(self, request: RealmRequest) -> _Outcome:
         try:
-            return self._client.request(**request.arguments(self._base))
+            return self._client.request(**request.arguments(self.base_of(request)))
         except httpx.TransportError as error:
             return error
         except RuntimeError:  # the client was closed meanwhile
@@ -207,7 +213,7 @@ class ServerConnection:
 
             async def attempt(request: RealmRequest) -> _Outcome:
                 try:
-                    return await client.request(**request.arguments(self._base))
+                    return await client.request(**request.arguments(self.base_of(request)))
                 except httpx.TransportError as error:
                     return error
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotEndedError
 from typing import Final
 
+from world.engine.writability import Writability
 from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 
@@ -26,9 +27,6 @@ WITHIN_S: Final = 0.8
 FRESH_S: Final = 1.0
 """Time for which an answer holds, in seconds, so that callers cannot make a log be probed without end."""
 
-Obstacle = WorldProtocolError | None
-"""What a write would be refused with; None where it would be accepted."""
-
 
 class WriteProbe:
     """The probe of one realm; safe to use from many threads.
@@ -37,16 +35,16 @@ class WriteProbe:
         look: finds out; it may hang. What it raises, besides errors of the engine, is in the way of writes as well.
     """
 
-    def __init__(self, look: Callable[[], Obstacle]) -> None:
+    def __init__(self, look: Callable[[], Writability]) -> None:
         """Probe nothing yet."""
         self._look = look
         self._lock = threading.Lock()
-        self._running: Future[Obstacle] | None = None
+        self._running: Future[Writability] | None = None
         self._began = 0.0
         self._ended = -FRESH_S
 
-    def obstacle(self, within_s: float = WITHIN_S) -> Obstacle:
-        """Return what is in the way of a write; for a thread.
+    def answer(self, within_s: float = WITHIN_S) -> Writability:
+        """Return whether a write would be accepted; for a thread.
 
         Args:
             within_s: time for the answer, in seconds.
@@ -57,8 +55,8 @@ class WriteProbe:
         except NotEndedError:
             return self._silent()
 
-    async def obstacle_async(self, within_s: float = WITHIN_S) -> Obstacle:
-        """Return what is in the way of a write without holding a thread; see ``obstacle``."""
+    async def answer_async(self, within_s: float = WITHIN_S) -> Writability:
+        """Return whether a write would be accepted without holding a thread; see ``answer``."""
         running = asyncio.wrap_future(self._begun())
         done, _ = await asyncio.wait([running], timeout=within_s)
         return running.result() if done else self._silent()
@@ -70,7 +68,7 @@ class WriteProbe:
         if running is not None:
             wait([running], within_s)
 
-    def _begun(self) -> Future[Obstacle]:
+    def _begun(self) -> Future[Writability]:
         """Return the probe that runs, or the newest where its answer still holds; begin one otherwise."""
         with self._lock:
             running, now = self._running, time.monotonic()
@@ -83,20 +81,17 @@ class WriteProbe:
         threading.Thread(target=self._run, args=(running,), name="worldprotocol-probe", daemon=True).start()
         return running
 
-    def _run(self, running: Future[Obstacle]) -> None:
+    def _run(self, running: Future[Writability]) -> None:
         try:
             found = self._look()
         except Exception as error:  # noqa: BLE001 - whatever it is, a write would meet it
-            found = WorldProtocolError(
-                ErrorCode.LOG_FAILED, f"The log cannot be probed: {type(error).__name__}: {error}."
-            )
+            message = f"The log cannot be probed: {type(error).__name__}: {error}."
+            found = Writability(WorldProtocolError(ErrorCode.LOG_FAILED, message))
         with self._lock:
             self._ended = time.monotonic()
         running.set_result(found)
 
-    def _silent(self) -> WorldProtocolError:
+    def _silent(self) -> Writability:
         waited_s = time.monotonic() - self._began
-        return WorldProtocolError(
-            ErrorCode.LOG_UNAVAILABLE,
-            f"The log has not answered for {waited_s:.1f} s: its database, its disk or the network hangs.",
-        )
+        message = f"The log has not answered for {waited_s:.1f} s: its database, its disk or the network hangs."
+        return Writability(WorldProtocolError(ErrorCode.LOG_UNAVAILABLE, message))

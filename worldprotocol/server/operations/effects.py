@@ -1,7 +1,7 @@
-"""Operations on offered effects: list; and claim, heartbeat and complete, by which remote workers perform them.
+"""Operations on offered effects: list; claim, heartbeat and complete, by which remote workers perform them.
 
 A claim belongs to the verified actor; a completion by another one is refused and recorded. A request that waits for an
-effect holds no thread.
+effect holds no thread. Effects in doubt are listed for workers whose handlers look them up, and any of them reports.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from fastapi import Query, Request, Response
 from msgspec import structs
 
 from world.read_models.live.offered_effects import offered_effects
-from world.state.effect_claim import EffectClaim, EffectReport, read_form
+from world.state.effect_claim import EffectClaim, EffectDoubt, EffectReport, read_form
 from world.state.proposal import Proposal
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.host import in_doubt
-from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim
+from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim, FoundEffect
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.log_watch import OFFERS
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
 
 Wait = Annotated[float, Query(ge=0, le=3_600, description="Seconds to wait for an effect; the server limits them.")]
+
+Types = Annotated[list[str], Query(alias="type", max_length=1_000, description="Type of effects, once or more.")]
 
 
 @handles("effects.list")
@@ -130,4 +132,24 @@ async def completed(
         return realm.complete_effect(claim, performed)
 
     proposal = await call.run(run)
+    return answer({"proposalId": proposal.proposal_id, "status": proposal.status})
+
+
+@handles("effects.doubts")
+async def list_doubts(call: Authorized, types: Types) -> Response:
+    """List the effects in doubt, of types that workers perform, that a worker without a workspace can look up."""
+    realm = call.realm
+
+    def run() -> dict[str, Any]:
+        return {"doubts": [one.to_wire() for one in realm._claims.doubts(types)]}
+
+    return answer(await call.run(run))
+
+
+@handles("effects.found")
+async def record_found(call: Authorized, body: FoundEffect) -> Response:
+    """Record the result of an effect in doubt that the caller looked up; a repetition changes nothing."""
+    realm, doubt = call.realm, read_form(EffectDoubt, body.doubt)
+    performed = read_form(EffectReport, body.report).performed
+    proposal = await call.run(lambda: realm._claims.found(doubt, performed))
     return answer({"proposalId": proposal.proposal_id, "status": proposal.status})

@@ -13,14 +13,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from world.engine.writability import Writability
 from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 from worldprotocol.server.service import HostedRealm
 
 __all__ = ["Readiness", "readiness_of"]
 
-SHOWN: Final = ("pid", "is_stopped", "held_ms")
-"""Facts about the holder of a lock that an answer shows."""
+SHOWN: Final = {"pid": "pid", "is_stopped": "isStopped", "held_ms": "heldMs"}
+"""Facts about the holder of a lock that an answer shows, with their names there."""
 
 _LOGGER = logging.getLogger("worldprotocol.server")
 
@@ -31,10 +32,12 @@ class Readiness(Struct, frozen=True):
     Args:
         name: of the realm.
         obstacle: what a write would be refused with; None where it would be accepted.
+        busy: who holds the lock that a write would wait for; None where it is free.
     """
 
     name: str
     obstacle: WorldProtocolError | None
+    busy: WorldProtocolError | None
 
     @property
     def code(self) -> str:
@@ -48,12 +51,14 @@ class Readiness(Struct, frozen=True):
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as JSON."""
-        if self.obstacle is None:
-            return {"name": self.name, "ready": True}
-        wire = {"name": self.name, "ready": False, "code": self.code, "cause": ErrorCode(self.code).text}
-        held = {name: self.obstacle.details[name] for name in SHOWN if name in self.obstacle.details}
-        named = {"pid": "pid", "is_stopped": "isStopped", "held_ms": "heldMs"}
-        return wire | ({"holder": {named[name]: value for name, value in held.items()}} if held else {})
+        wire: dict[str, Any] = {"name": self.name, "ready": self.obstacle is None}
+        if self.obstacle is not None:
+            wire |= {"code": self.code, "cause": ErrorCode(self.code).text}
+        if self.busy is not None:
+            wire["busy"] = True
+        held = self.obstacle or self.busy
+        shown = {} if held is None else {SHOWN[name]: held.details[name] for name in SHOWN if name in held.details}
+        return wire | ({"holder": shown} if shown else {})
 
 
 async def readiness_of(realms: Iterable[HostedRealm]) -> list[Readiness]:
@@ -65,11 +70,19 @@ async def readiness_of(realms: Iterable[HostedRealm]) -> list[Readiness]:
         realms: the realms.
     """
     listed = list(realms)
-    obstacles = await asyncio.gather(*(one.probe.obstacle_async() for one in listed))
-    found = [Readiness(one.name, obstacle) for one, obstacle in zip(listed, obstacles, strict=True)]
+    answers = await asyncio.gather(*(one.probe.answer_async() for one in listed))
+    found = [_readiness(one, answer) for one, answer in zip(listed, answers, strict=True)]
     for hosted, one in zip(listed, found, strict=True):
         _note(hosted, one)
     return found
+
+
+def _readiness(hosted: HostedRealm, answer: Writability) -> Readiness:
+    """Return the readiness of a realm; that of one that was moved is why it cannot be opened where it is."""
+    obstacle = answer.obstacle
+    if obstacle is not None and obstacle.code == ErrorCode.LOG_FENCED and hosted.fault is not None:
+        obstacle = hosted.fault
+    return Readiness(hosted.name, obstacle, answer.busy)
 
 
 def _note(hosted: HostedRealm, one: Readiness) -> None:

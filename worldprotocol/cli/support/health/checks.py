@@ -18,8 +18,6 @@ from world.audit.index_checks import table_faults, unreadable
 from world.clock import SystemClock
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.engine.clock_state import clock_state
-from world.engine.writability import write_obstacle
-from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
 from world.read_models.clock_jumps import clock_jumps
@@ -30,7 +28,6 @@ from world.read_models.packaged_views import PackagedViews
 from world.state.realm_view import RealmView
 from worldprotocol.api.config import Config
 from worldprotocol.api.realm import Realm
-from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.opening import admit_code
 
@@ -152,7 +149,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
             yield _writer(realm)
         yield _authentication(realm)
         yield from _clock(world, realm)
-        yield _writable(world)
+        yield _writable(desk, world)
         yield _unsettled(realm)
 
 
@@ -200,20 +197,6 @@ def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
     ok, advice = ahead <= limit and state.kind == "right", "set this machine's clock right; if it is right, run "
     facts = "; ".join(rendered) or "recorded time does not jump"
     yield Check("clock", ok, facts, "" if ok else f"{advice}`worldctl clock confirm --reason WHY`")
-
-
-def _writable(world: Realm) -> Check:
-    """Say whether a command would be accepted now; no byte is changed for that."""
-    if world.log.derives_views:
-        return Check("writable", ok=True, facts="exported tables are never written")
-    probe = WriteProbe(lambda: write_obstacle(world.archive, SystemClock()))
-    obstacle = probe.obstacle()
-    probe.join(WITHIN_S)
-    if obstacle is None:
-        return Check("writable", ok=True, facts="a command would be accepted now")
-    is_ok = obstacle.code == ErrorCode.LOG_FENCED  # on purpose; `writer` says so
-    advice = "" if is_ok or obstacle.code not in list(ErrorCode) else ErrorCode(obstacle.code).remedy or ""
-    return Check("writable", is_ok, f"{obstacle.message} [{obstacle.code}]", advice)
 
 
 def _authentication(realm: RealmView) -> Check:
@@ -359,6 +342,12 @@ def _replication(desk: CommandContext, world: Realm) -> Iterator[Check]:
     from worldprotocol.cli.support.health.replication import replication_checks
 
     return replication_checks(world, desk.settings().durability)
+
+
+def _writable(desk: CommandContext, world: Realm) -> Check:
+    from worldprotocol.cli.support.health.writable import writable_check
+
+    return writable_check(world, desk.settings().chosen_limits())
 
 
 def _workspace(desk: CommandContext) -> Iterator[Check]:
