@@ -119,9 +119,9 @@ class LeaseManager(VerdictEmitter):
         )
         verdict = self._give(session, manifest.triples, now, context)
         if verdict.status == "Granted":
-            self._judge_again(manifest.triples, now, also=session.waiting)
+            self.judge_again(manifest.triples, now, also=session.waiting)
         elif verdict.queued:
-            self._judge_again(manifest.triples, now, joined=verdict.request_id)
+            self.judge_again(manifest.triples, now, joined=verdict.request_id)
         return verdict
 
     def withdraw(self, request_id: str, now: int, *, reason: str = "cancelled") -> bool:
@@ -131,7 +131,7 @@ class LeaseManager(VerdictEmitter):
         if request is None and request_id not in self._ledger.refused:
             return False
         self._emit(RequestWithdrawn(at=now, request_id=request_id, reason=reason))
-        self._judge_again(() if request is None else request.triples, now)
+        self.judge_again(() if request is None else request.triples, now)
         return True
 
     # Leases
@@ -190,7 +190,7 @@ class LeaseManager(VerdictEmitter):
         if active:
             for ids in batched(active):
                 self._emit(LeasesReleased(at=now, lease_ids=ids, agent_id=agent_id, session_id=session_id))
-            self._judge_again([lease.triple for lease in active.values()], now)
+            self.judge_again([lease.triple for lease in active.values()], now)
         return states
 
     def release_session(self, agent_id: str, session_id: str, now: int) -> None:
@@ -223,7 +223,7 @@ class LeaseManager(VerdictEmitter):
                 for ids in batched(lease.lease_id for lease in leases):
                     self._emit(LeasesReleased(at=now, lease_ids=ids, agent_id=agent_id, session_id=session_id))
                 freed += [lease.triple for lease in leases]
-        self._judge_again(freed, now)
+        self.judge_again(freed, now)
 
     def revoke(self, lease_ids: Iterable[str], now: int, *, by: str, reason: str) -> dict[str, str]:
         """Revoke leases of their holders; the caller checks the permission (KP-4b).
@@ -244,7 +244,7 @@ class LeaseManager(VerdictEmitter):
         if active:
             for ids in batched(active):
                 self._emit(LeasesRevoked(at=now, lease_ids=ids, by=by, reason=reason))
-            self._judge_again([lease.triple for lease in active.values()], now)
+            self.judge_again([lease.triple for lease in active.values()], now)
         return states
 
     def advance(self, now: int) -> int:
@@ -267,7 +267,7 @@ class LeaseManager(VerdictEmitter):
         for ids in batched(lease.lease_id for lease in due):
             self._emit(LeasesExpired(at=now, lease_ids=ids))
         changed = [triple for request in overdue for triple in request.triples]
-        self._judge_again([*changed, *(lease.triple for lease in due)], now)
+        self.judge_again([*changed, *(lease.triple for lease in due)], now)
         return len(due)
 
     def judge_left(self, concerns: Callable[[Iterable[Triple]], bool], now: int) -> None:
@@ -278,7 +278,7 @@ class LeaseManager(VerdictEmitter):
         """
         now = self._advanced(now)
         names = [name for name, request in self._ledger.requests.items() if concerns(request.triples)]
-        self._judge_again([], now, also=names)
+        self.judge_again([], now, also=names)
 
     # Within
 
@@ -374,7 +374,7 @@ class LeaseManager(VerdictEmitter):
             self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code, existence=existence))
         return True
 
-    def _judge_again(
+    def judge_again(
         self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None
     ) -> None:
         """Judge the requests again that a change can affect, those that wait and those that died, oldest first.
