@@ -53,12 +53,12 @@ class Realm:
         self, agent: str, *wanted: str, session: str = "s", desk: LeaseManager | None = None, **more: Any
     ) -> VerdictGiven:
         """Request leases directly."""
-        manifest = manifest_of(agent, session, wanted)
-        return (desk or self.desk).request(manifest, self.now, channel=CHANNEL, options=RequestOptions(**more))
+        manifest, channel = manifest_of(agent, session, wanted), more.pop("channel", CHANNEL)
+        return (desk or self.desk).request(manifest, self.now, channel=channel, options=RequestOptions(**more))
 
     def propose(self, agent: str, name: str, *wanted: str, desk: LeaseManager | None = None) -> VerdictGiven:
         """Request the leases of a proposal, as the engine does."""
-        options = {"until_sealed": True, "queue": True, "request_id": name}
+        options = {"until_sealed": True, "queue": True, "request_id": name, "channel": {"kind": "engine"}}
         return self.ask(agent, *wanted, session=name, desk=desk, **options)
 
     def hold(self, agent: str, *wanted: str, session: str = "s") -> list[str]:

@@ -119,7 +119,8 @@ class WakeCheck:
         is_new = event.at != self._at and not is_backup
         missed = self.end() if self._freed and (is_new or not self._continues(event)) else []
         if is_new:
-            self._at, self._woken, self._has_workspace = event.at, 0, False
+            self._woken, self._has_workspace = 0, False
+        self._at = event.at
         if kind is ClockConfirmed:  # it comes before everything that is due
             return missed
         if is_new and self._left:
@@ -163,6 +164,7 @@ class WakeCheck:
         if event.backup:
             self._has_workspace = True
             if self._elsewhere and (event.cause != "request" or (event.channel or {}).get("kind") == "engine"):
+                self._realm.klis.refusals.free(one.triple for one in self._elsewhere)
                 self._freed, self._elsewhere = self._elsewhere + self._freed, []
         if event.cause == "request":
             missed = self.end() if self._freed else []
