@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from world.klis.refused_requests import RefusedRequests
+from world.pipeline.leasing.missed_wakes import WakeCheck
 from worldprotocol.simulation import BrokenError, Simulation, SimulationStep
 from worldprotocol.simulation.depot import scenario
 from worldprotocol.simulation.steps import LOST_WAKES
@@ -128,6 +129,35 @@ def test_a_wake_up_that_one_process_loses_the_next_unit_of_another_one_makes(sim
     assert list(simulation.model.open) == eight
     simulation.do(SimulationStep("settle", 1, {}))
     assert [name for name, _ in ended(simulation)][-8:] == eight
+
+
+@pytest.mark.requirement("CARD-replay")
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_recheck_has_to_report_the_wake_up_that_was_lost(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch, reports: bool
+) -> None:
+    eight_behind_one(simulation, ms=500)
+    simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
+    simulation.do(FLIES)
+    simulation.do(SimulationStep("time", 0, {"ms": 1}))
+    if reports:
+        simulation.end()
+        return
+    monkeypatch.setattr(WakeCheck, "end", lambda _: [])
+    with pytest.raises(BrokenError, match="the recheck reports none of") as found:
+        simulation.end()
+    assert found.value.requirement == "LIVE-wake"
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_recheck_has_to_report_no_other(simulation: Simulation) -> None:
+    eight_behind_one(simulation, ms=500)
+    simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
+    simulation.do(FLIES)
+    simulation.do(SimulationStep("time", 0, {"ms": 1}))
+    simulation.model.leases.lapses.clear()
+    with pytest.raises(BrokenError, match="whose wake-ups were not lost"):
+        simulation.end()
 
 
 def test_the_model_finds_a_process_that_wakes_nothing(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
