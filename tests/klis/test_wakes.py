@@ -7,6 +7,7 @@ after every move that nothing waits for what is free.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,6 +234,88 @@ def _changed(event: Event, **members: Any) -> Any:
     return structs.replace(event, **members)
 
 
+# A full queue
+
+
+@pytest.fixture
+def crowded() -> Realm:
+    """Return a realm whose queue has room for one, taken by ann who waits for eve."""
+    realm = Realm(replace(SETTINGS, max_waiting=1))
+    realm.hold("eve", "MUTATES FILE:/a")
+    assert realm.propose("ann", "first", "MUTATES FILE:/a").queued
+    return realm
+
+
+def release_of(realm: Realm, agent: str, resource: str) -> None:
+    """Release the lease of an agent on a resource."""
+    held = [one for one in realm.ledger.leases.values() if one.session.agent_id == agent]
+    leases = [one.lease_id for one in held if one.triple.resource.text == resource]
+    realm.release(leases, agent, held[0].session.session_id)
+
+
+def test_a_proposal_that_finds_the_queue_full_is_woken_when_it_has_room(crowded: Realm) -> None:
+    crowded.hold("dan", "MUTATES FILE:/b")
+    for agent, name in (("cleo", "c"), ("bob", "b")):
+        verdict = crowded.propose(agent, name, "MUTATES FILE:/b")
+        assert (verdict.status, verdict.queued, len(verdict.wanted)) == ("Wait", False, 1)
+    assert list(crowded.ledger.requests) == ["first"]
+    crowded.desk.withdraw("first", crowded.now)
+    assert crowded.woken() == [("b", "Wait")]
+    assert (list(crowded.ledger.requests), list(crowded.ledger.refused)) == (["b"], ["c"])
+    release_of(crowded, "dan", "FILE:/b")
+    assert crowded.woken() == [("b", "Wait")]  # it was in the queue; the younger one dies of it
+    crowded.seal("bob", "b")
+    assert crowded.woken() == [("b", "Wait"), ("c", "Granted")]
+    crowded.recheck()
+
+
+def test_a_proposal_that_finds_the_queue_full_is_woken_when_what_it_wants_is_free(crowded: Realm) -> None:
+    crowded.hold("dan", "MUTATES FILE:/b")
+    crowded.propose("bob", "b", "MUTATES FILE:/b")
+    release_of(crowded, "dan", "FILE:/b")
+    assert crowded.woken() == [("b", "Granted")]
+    assert list(crowded.ledger.requests) == ["first"]
+    crowded.recheck()
+
+
+def test_what_died_and_would_wait_stays_while_the_queue_is_full(crowded: Realm) -> None:
+    crowded.hold("ann", "MUTATES FILE:/b")
+    crowded.hold("eve", "MUTATES FILE:/c")
+    assert crowded.propose("bob", "b", "MUTATES FILE:/b", "MUTATES FILE:/c").status == "Die"
+    release_of(crowded, "ann", "FILE:/b")
+    assert crowded.woken() == []
+    crowded.desk.withdraw("first", crowded.now)
+    assert crowded.woken() == [("b", "Wait")]
+    crowded.recheck()
+
+
+def test_another_size_of_the_queue_makes_room(crowded: Realm) -> None:
+    crowded.propose("bob", "b", "MUTATES FILE:/a")
+    crowded.desk.configure(replace(SETTINGS, max_waiting=2), crowded.now, by="test")
+    crowded.desk.advance(crowded.now)
+    assert crowded.woken() == []  # it dies of ann, who waits
+    crowded.propose("bob", "c", "MUTATES FILE:/c")
+    crowded.check()
+
+
+def test_direct_requests_are_refused_by_a_full_queue(crowded: Realm) -> None:
+    crowded.hold("dan", "MUTATES FILE:/b")
+    with pytest.raises(RefusedError) as refused:
+        crowded.ask("bob", "MUTATES FILE:/b", queue=True)
+    assert refused.value.code == "QUEUE_FULL"
+
+
+def test_one_place_in_the_queue_judges_one_request_of_each_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    realm, counted = Realm(replace(SETTINGS, max_waiting=1)), Counted(monkeypatch)
+    held = realm.hold("eve", *(f"MUTATES FILE:/{place}" for place in "abc"))
+    assert realm.propose("ann", "first", "MUTATES FILE:/a").queued
+    for at in range(MANY):
+        realm.propose("bob", f"p{at}", f"MUTATES FILE:/{'abc'[at % 3]}")
+    assert counted.of(lambda: realm.desk.withdraw("first", realm.now)) <= 9
+    assert realm.woken() == [("p0", "Wait")]
+    assert held
+
+
 # The cost
 
 
@@ -362,16 +445,17 @@ def test_a_release_by_another_process_wakes_and_what_it_did_not_wake_the_next_pa
     realm.check()
 
 
-@given(moves=st.lists(ASKS | ASKS | MOVES, max_size=40))
+@given(moves=st.lists(ASKS | ASKS | MOVES, max_size=40), max_waiting=st.sampled_from((1, 2, 1_000)))
 @example(
     moves=[
         Ask(0, 0, ("MUTATES FILE:/a/x", "MUTATES FILE:/b"), "proposal"),
         Ask(1, 1, ("MUTATES FILE:/a/*", "CONSUMES FILE:/b"), "proposal"),
         Move(1, "seal", 0),
-    ]
+    ],
+    max_waiting=1_000,
 )
-def test_in_no_process_anything_waits_for_what_is_free(moves: Iterable[Ask | Move]) -> None:
-    realm = Realm(processes=2)
+def test_in_no_process_anything_waits_for_what_is_free(moves: Iterable[Ask | Move], max_waiting: int) -> None:
+    realm = Realm(replace(SETTINGS, max_waiting=max_waiting), processes=2)
     made: dict[str, Ask] = {}
     for move in moves:
         realm.now += 7

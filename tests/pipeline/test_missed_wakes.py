@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +71,7 @@ def test_a_request_that_was_left_in_the_queue_is_found(realm: Realm) -> None:
 class Forgetting(dict[Any, None]):
     """Freed places that are forgotten at once, as by a writer that wakes nothing."""
 
-    def update(self, _: Any = ()) -> None:
+    def update(self, *_: Any, **__: Any) -> None:
         """Forget them."""
 
 
@@ -266,18 +267,19 @@ def test_a_recheck_up_to_an_event_says_nothing_of_a_pass_that_goes_on(faulty: Fa
 # Games
 
 
-@given(moves=st.lists(ASKS | ASKS | MOVES, max_size=40))
+@given(moves=st.lists(ASKS | ASKS | MOVES, max_size=40), max_waiting=st.sampled_from((1, 2, 1_000)))
 @example(
     moves=[
         Ask(0, 0, ("MUTATES FILE:/a/x", "MUTATES FILE:/b"), "proposal"),
         Ask(1, 1, ("MUTATES FILE:/a/*", "CONSUMES FILE:/b"), "proposal"),
         Move(1, "seal", 0),
-    ]
+    ],
+    max_waiting=1_000,
 )
 def test_every_wake_of_a_game_is_found_where_it_is_missing_and_none_where_it_is_not(
-    moves: Iterable[Ask | Move],
+    moves: Iterable[Ask | Move], max_waiting: int
 ) -> None:
-    realm, made = Realm(processes=2), dict[str, Ask]()
+    realm, made = Realm(replace(SETTINGS, max_waiting=max_waiting), processes=2), dict[str, Ask]()
     for move in moves:
         realm.now += 7
         if isinstance(move, Ask):

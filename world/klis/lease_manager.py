@@ -80,7 +80,8 @@ class LeaseManager(VerdictEmitter):
             options: times, queueing and id of the request.
 
         Returns:
-            The recorded verdict. A queued request may get a later one.
+            The recorded verdict. A queued request may get a later one, and so may one of a proposal that died, or that
+            should wait while the queue is full.
 
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``, ``INVALID_TTL``, ``TERMINAL`` for a resource that the session holds
@@ -102,7 +103,8 @@ class LeaseManager(VerdictEmitter):
             )
         if request_id in ledger.requests:
             raise RefusedError(ErrorCode.ALREADY_WAITING, f"Request {request_id} waits already.", request_id=request_id)
-        if queue and len(ledger.requests) >= self.settings.max_waiting and self._would_wait(manifest, now):
+        is_woken = options.until_sealed and self.settings.wake_rules >= 2
+        if queue and self._is_full and not is_woken and self._would_wait(manifest, now):
             raise RefusedError(
                 ErrorCode.QUEUE_FULL, f"{len(ledger.requests)} requests wait already (max_waiting); ask again later."
             )
@@ -114,7 +116,7 @@ class LeaseManager(VerdictEmitter):
             ttl=ttl,
             manifest=manifest,
             channel=channel,
-            queue=queue,
+            queue=queue and not self._is_full,
             deadline=None if wait_ms is None else now + wait_ms,
         )
         verdict = self._give(session, manifest.triples, now, context)
@@ -282,6 +284,10 @@ class LeaseManager(VerdictEmitter):
 
     # Within
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._ledger.requests) >= self.settings.max_waiting
+
     def _advanced(self, now: int) -> int:
         """Advance to ``now`` and return the time, which backups may have advanced."""
         self.advance(now)
@@ -419,25 +425,24 @@ class LeaseManager(VerdictEmitter):
             queue.add_behind(triples)
 
     def _wake(self, request: RefusedRequest, now: int, queue: ReevaluationQueue) -> None:
-        """Judge a request of a freed place again; one that still dies is put behind what blocks it."""
-        ledger, triples = self._ledger, request.triples
+        """Judge a request of a freed place again; one that dies or finds no room is put behind what blocks it."""
+        ledger, name, triples = self._ledger, request.request_id, request.triples
         session = ledger.session(request.session.agent_id, request.session.session_id)
-
-        def dies(at: int) -> bool:
-            return judge(ledger, session, triples[at : at + 1]) == "Die"
-
-        if dies(ledger.refusals.blocked(request.request_id)):
+        stays = ("Die", "Wait") if self._is_full else ("Die",)
+        blocked = ledger.refusals.blocked(name)
+        if (status := judge(ledger, session, triples[blocked : blocked + 1])) in stays:
             queue.block()
-            return
-        status = judge(ledger, session, triples)
-        if status == "Die":
-            ledger.refusals.put(request, next(filter(dies, range(len(triples)))))
-        elif (status == "Wait" and len(ledger.requests) >= self.settings.max_waiting) or not self._give_again(
-            request, now
-        ):
+        elif (status := judge(ledger, session, triples)) in stays:
+            each = (judge(ledger, session, [triple]) for triple in triples)
+            blocked, status = next((at, one) for at, one in enumerate(each) if one in stays)
+            ledger.refusals.put(request, blocked)
+        elif not self._give_again(request, now):
             queue.pass_over(request)
         else:
             queue.wake(request, is_queued=status == "Wait")
+            return
+        if status == "Wait":
+            ledger.refusals.await_room(name)
 
 
 def batched(lease_ids: Iterable[str]) -> Iterator[list[str]]:

@@ -52,8 +52,8 @@ def recheck_verdict(ledger: Ledger, event: VerdictGiven, made: Manifest | None =
         "wanted": to_wire(event.wanted),
     }
     granted = triples if given.status == "Granted" else ()
-    dies = given.status == "Die" and event.cause == "request" and event.ttl_ms is None
-    is_kept = event.queued or (dies and ledger.in_force.wake_rules >= 2)
+    is_left = given.status != "Granted" and event.cause == "request" and event.ttl_ms is None
+    is_kept = event.queued or (is_left and ledger.in_force.wake_rules >= 2)
     now = {
         "status": given.status,
         "conflicts": [conflict.named().to_wire() for conflict in given.conflicts],
