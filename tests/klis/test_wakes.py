@@ -290,11 +290,11 @@ def test_what_died_and_would_wait_stays_while_the_queue_is_full(crowded: Realm) 
 
 
 def test_another_size_of_the_queue_makes_room(crowded: Realm) -> None:
-    crowded.propose("bob", "b", "MUTATES FILE:/a")
+    crowded.hold("dan", "MUTATES FILE:/b")
+    crowded.propose("bob", "b", "MUTATES FILE:/b")
     crowded.desk.configure(replace(SETTINGS, max_waiting=2), crowded.now, by="test")
     crowded.desk.advance(crowded.now)
-    assert crowded.woken() == []  # it dies of ann, who waits
-    crowded.propose("bob", "c", "MUTATES FILE:/c")
+    assert crowded.woken() == [("b", "Wait")]
     crowded.check()
 
 

@@ -117,7 +117,7 @@ class LeaseModel:
             hold("LIVE-wake", f"request {request} waits for what is free", waits)
         if self.settings.get("wake_rules", 1) < 2:
             return
-        free = {request for request in self.again if request in undecided and not self._still_dies(request)}
+        free = {request for request in self.again if request in undecided and not self._stays(request)}
         self.lost = free if may_lose else self.lost & free
         self.unwoken = self.lost if may_lose else self.unwoken
         left = sorted(free - self.lost)
@@ -137,11 +137,12 @@ class LeaseModel:
         wrong = [name for name, at in missed.items() if not any(after < at <= upto for after, upto in self.lapses)]
         hold("LIVE-wake", f"the recheck reports {wrong[:3]}, whose wake-ups were not lost", not wrong)
 
-    def _still_dies(self, request: str) -> bool:
-        """Return whether a request that died would die again: of a session that is not younger."""
+    def _stays(self, request: str) -> bool:
+        """Return whether a request that died would die again, of a session that is not younger, or finds no room."""
         owner, triples = self.wanted[request]
-        older = any(self._rank(one.owner) <= self._rank(owner) for one in self._in_the_way(owner, triples))
-        return older or self._queued_before(owner, request, triples)
+        is_full = len(self.waiting) >= self.settings["max_waiting"]
+        blocks = any(is_full or self._rank(one.owner) <= self._rank(owner) for one in self._in_the_way(owner, triples))
+        return blocks or self._queued_before(owner, request, triples)
 
     def check_apart(self) -> None:
         """Look at every pair of leases."""
@@ -186,6 +187,9 @@ class LeaseModel:
         else:
             what = f"request {request} got the verdict Die until {due}, and was judged before"
             hold("KP-3d", what, rendered["at"] >= due)
+        if status == "Wait" and not rendered.get("queued") and rendered.get("wanted"):  # the queue is full
+            self.again[request] = rendered["at"]
+            self.latest[request] = rendered["at"] + self.settings["backoff_ms"] * 3 // 2
         if status == "Die":
             after = rendered.get("retryAfterMs") or 0
             self.again[request] = rendered["at"] + after
