@@ -80,8 +80,7 @@ class LeaseManager(VerdictEmitter):
             options: times, queueing and id of the request.
 
         Returns:
-            The recorded verdict. A queued request may get a later one, and so may one of a proposal that died, or that
-            should wait while the queue is full.
+            The recorded verdict. A queued request may get a later one, and so may any of a proposal.
 
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``, ``INVALID_TTL``, ``TERMINAL`` for a resource that the session holds
@@ -440,8 +439,7 @@ class LeaseManager(VerdictEmitter):
             queue.pass_over(request)
         else:
             queue.wake(request, is_queued=status == "Wait")
-            return
-        if status == "Wait":
+        if status == "Wait" and name in ledger.refused:
             ledger.refusals.await_room(name)
 
 
