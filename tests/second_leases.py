@@ -184,6 +184,8 @@ class Leases:
             for told in state.get("wanted", ()):
                 self.check_triple(told)
             self.waiting[name] = holder
+        elif state.get("wanted") and self.wake_rules == 2:
+            self.keep(state, holder)
         if status == "Die":
             self.let_die(state, holder)
         if status != "Granted":
@@ -205,11 +207,15 @@ class Leases:
     def let_die(self, state: State, holder: tuple[str, str]) -> None:
         """Keep the request of a proposal that died, unless it died too often; it says what it wants when it is new."""
         self.dies[holder] = self.dies.get(holder, 0) + 1
-        for told in state.get("wanted", ()):
-            self.check_triple(told)
         of_proposal = self.wake_rules == 2 and state.get("ttlMs") is None
         must(bool(state.get("wanted")) is (of_proposal and state["cause"] == "request"), "not what is wanted")
-        if of_proposal and self.dies[holder] <= self.most_dies:
+        self.keep(state, holder if of_proposal else None)
+
+    def keep(self, state: State, holder: tuple[str, str] | None) -> None:
+        """Keep the request of a holder for what is freed, unless the session died too often."""
+        for told in state.get("wanted", ()):
+            self.check_triple(told)
+        if holder is not None and self.dies.get(holder, 0) <= self.most_dies:
             self.died[state["requestId"]] = holder
 
     def on_lease_renewed(self, state: State) -> None:

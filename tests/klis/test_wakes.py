@@ -7,108 +7,28 @@ after every move that nothing waits for what is free.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tests.klis.lease_game import CHANNEL
+from tests.klis.wake_game import AGENTS, ASKS, MOVES, SETTINGS, Ask, Move, Realm, asked, moved
 from tests.plugins.forms import scaled
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
-from world.events.codec import decode_event, encode_event
 from world.events.lease_events import LeasesReleased, RequestWithdrawn, VerdictGiven
 from world.klis import kernel, lease_manager
-from world.klis.kernel import judge
-from world.klis.lease_manager import LeaseManager, RequestOptions
-from world.klis.ledger import Ledger
-from world.klis.ledger_codec import ledger_to_wire, read_ledger
-from world.klis.manifest import Manifest, read_manifest
+from world.klis.lease_manager import LeaseManager
+from world.klis.ledger_codec import ledger_to_wire
 from world.klis.settings import KlisSettings
 from worldprotocol.analysis.recheck.leases import recheck_verdict
 
 pytestmark = pytest.mark.requirement("LIVE-wake")
 
-AGENTS = ("ann", "bob", "cleo", "dan", "eve")
-SETTINGS = KlisSettings(max_hold_ms=100_000, max_named_conflicts=2, max_proposal_retries=4)
 BEFORE = KlisSettings.recorded(SETTINGS.to_wire() | {"wake_rules": 1})
-
-
-class Realm:
-    """Desks of several processes on one log: each has a ledger, and folds what the others recorded."""
-
-    def __init__(self, settings: KlisSettings = SETTINGS, *, processes: int = 1) -> None:
-        self.log: list[Event] = []
-        self.now, self.ids = 1_000, 0
-        self.ledgers = [Ledger() for _ in range(processes)]
-        self.desks = [LeaseManager(one, emit=self.emitting(one), new_id=self.new_id) for one in self.ledgers]
-        self.desk, self.ledger = self.desks[0], self.ledgers[0]
-        self.desk.configure(settings, self.now, by="test")
-        for age, agent in enumerate(AGENTS):
-            self.desk.register(agent, self.now, priority=age, by="test")
-
-    def emitting(self, own: Ledger) -> Callable[[Event], None]:
-        def emit(event: Event) -> None:
-            self.log.append(event)
-            for ledger in self.ledgers:
-                ledger.fold(event if ledger is own else decode_event(event.TOPIC, event.VERSION, encode_event(event)))
-
-        return emit
-
-    def new_id(self) -> str:
-        self.ids += 1
-        return f"id-{self.ids}"
-
-    def ask(
-        self, agent: str, *wanted: str, session: str = "s", desk: LeaseManager | None = None, **more: Any
-    ) -> VerdictGiven:
-        """Request leases directly."""
-        manifest = manifest_of(agent, session, wanted)
-        return (desk or self.desk).request(manifest, self.now, channel=CHANNEL, options=RequestOptions(**more))
-
-    def propose(self, agent: str, name: str, *wanted: str, desk: LeaseManager | None = None) -> VerdictGiven:
-        """Request the leases of a proposal, as the engine does."""
-        options = {"until_sealed": True, "queue": True, "request_id": name}
-        return self.ask(agent, *wanted, session=name, desk=desk, **options)
-
-    def hold(self, agent: str, *wanted: str, session: str = "s") -> list[str]:
-        verdict = self.ask(agent, *wanted, session=session)
-        assert verdict.status == "Granted"
-        return [lease.lease_id for lease in verdict.leases]
-
-    def release(self, leases: list[str], agent: str, session: str = "s", desk: LeaseManager | None = None) -> None:
-        (desk or self.desk).release(leases, self.now, agent_id=agent, session_id=session)
-
-    def seal(self, agent: str, name: str) -> None:
-        """Release what a proposal holds."""
-        self.desk.release_session(agent, name, self.now)
-
-    def woken(self) -> list[tuple[str, str]]:
-        """Return the requests that were woken, with their verdicts, in the order of the log."""
-        verdicts = [event for event in self.log if isinstance(event, VerdictGiven)]
-        return [(event.request_id, event.status) for event in verdicts if event.cause == "wake"]
-
-    def check(self) -> None:
-        """Check that nothing waits for what is free, and that every ledger is the one that the log gives."""
-        for ledger in self.ledgers:
-            for refused in ledger.refused.values():
-                session = ledger.session(refused.session.agent_id, refused.session.session_id)
-                assert judge(ledger, session, refused.triples) == "Die", refused
-            for request in ledger.requests.values():
-                assert judge(ledger, ledger.named(request.session), request.triples, queued=True) == "Wait", request
-            assert ledger_to_wire(read_ledger(ledger_to_wire(ledger))) == ledger_to_wire(self.ledger)
-            assert ledger.copy() == ledger
-
-    def recheck(self) -> None:
-        """Give every verdict again."""
-        again = Ledger()
-        for event in self.log:
-            if isinstance(event, VerdictGiven):
-                assert recheck_verdict(again, event) is None
-            again.fold(event)
-        assert again == self.ledger
 
 
 @pytest.fixture
@@ -314,6 +234,88 @@ def _changed(event: Event, **members: Any) -> Any:
     return structs.replace(event, **members)
 
 
+# A full queue
+
+
+@pytest.fixture
+def crowded() -> Realm:
+    """Return a realm whose queue has room for one, taken by ann who waits for eve."""
+    realm = Realm(replace(SETTINGS, max_waiting=1))
+    realm.hold("eve", "MUTATES FILE:/a")
+    assert realm.propose("ann", "first", "MUTATES FILE:/a").queued
+    return realm
+
+
+def release_of(realm: Realm, agent: str, resource: str) -> None:
+    """Release the lease of an agent on a resource."""
+    held = [one for one in realm.ledger.leases.values() if one.session.agent_id == agent]
+    leases = [one.lease_id for one in held if one.triple.resource.text == resource]
+    realm.release(leases, agent, held[0].session.session_id)
+
+
+def test_a_proposal_that_finds_the_queue_full_is_woken_when_it_has_room(crowded: Realm) -> None:
+    crowded.hold("dan", "MUTATES FILE:/b")
+    for agent, name in (("cleo", "c"), ("bob", "b")):
+        verdict = crowded.propose(agent, name, "MUTATES FILE:/b")
+        assert (verdict.status, verdict.queued, len(verdict.wanted)) == ("Wait", False, 1)
+    assert list(crowded.ledger.requests) == ["first"]
+    crowded.desk.withdraw("first", crowded.now)
+    assert crowded.woken() == [("b", "Wait")]
+    assert (list(crowded.ledger.requests), list(crowded.ledger.refused)) == (["b"], ["c"])
+    release_of(crowded, "dan", "FILE:/b")
+    assert crowded.woken() == [("b", "Wait")]  # it was in the queue; the younger one dies of it
+    crowded.seal("bob", "b")
+    assert crowded.woken() == [("b", "Wait"), ("c", "Granted")]
+    crowded.recheck()
+
+
+def test_a_proposal_that_finds_the_queue_full_is_woken_when_what_it_wants_is_free(crowded: Realm) -> None:
+    crowded.hold("dan", "MUTATES FILE:/b")
+    crowded.propose("bob", "b", "MUTATES FILE:/b")
+    release_of(crowded, "dan", "FILE:/b")
+    assert crowded.woken() == [("b", "Granted")]
+    assert list(crowded.ledger.requests) == ["first"]
+    crowded.recheck()
+
+
+def test_what_died_and_would_wait_stays_while_the_queue_is_full(crowded: Realm) -> None:
+    crowded.hold("ann", "MUTATES FILE:/b")
+    crowded.hold("eve", "MUTATES FILE:/c")
+    assert crowded.propose("bob", "b", "MUTATES FILE:/b", "MUTATES FILE:/c").status == "Die"
+    release_of(crowded, "ann", "FILE:/b")
+    assert crowded.woken() == []
+    crowded.desk.withdraw("first", crowded.now)
+    assert crowded.woken() == [("b", "Wait")]
+    crowded.recheck()
+
+
+def test_another_size_of_the_queue_makes_room(crowded: Realm) -> None:
+    crowded.hold("dan", "MUTATES FILE:/b")
+    crowded.propose("bob", "b", "MUTATES FILE:/b")
+    crowded.desk.configure(replace(SETTINGS, max_waiting=2), crowded.now, by="test")
+    crowded.desk.advance(crowded.now)
+    assert crowded.woken() == [("b", "Wait")]
+    crowded.check()
+
+
+def test_direct_requests_are_refused_by_a_full_queue(crowded: Realm) -> None:
+    crowded.hold("dan", "MUTATES FILE:/b")
+    with pytest.raises(RefusedError) as refused:
+        crowded.ask("bob", "MUTATES FILE:/b", queue=True)
+    assert refused.value.code == "QUEUE_FULL"
+
+
+def test_one_place_in_the_queue_judges_one_request_of_each_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    realm, counted = Realm(replace(SETTINGS, max_waiting=1)), Counted(monkeypatch)
+    held = realm.hold("eve", *(f"MUTATES FILE:/{place}" for place in "abc"))
+    assert realm.propose("ann", "first", "MUTATES FILE:/a").queued
+    for at in range(MANY):
+        realm.propose("bob", f"p{at}", f"MUTATES FILE:/{'abc'[at % 3]}")
+    assert counted.of(lambda: realm.desk.withdraw("first", realm.now)) <= 9
+    assert realm.woken() == [("p0", "Wait")]
+    assert held
+
+
 # The cost
 
 
@@ -443,116 +445,23 @@ def test_a_release_by_another_process_wakes_and_what_it_did_not_wake_the_next_pa
     realm.check()
 
 
-def manifest_of(agent: str, session: str, wanted: Iterable[str]) -> Manifest:
-    """Return the manifest of some claims."""
-    scope = [dict(zip(("predicate", "resource"), one.split(" ", 1), strict=True)) for one in wanted]
-    return read_manifest({"ver": "1.0", "agent_id": agent, "session_id": session, "scope": scope}, settings=SETTINGS)
-
-
-def _fit_together(wanted: tuple[str, ...]) -> bool:
-    try:
-        manifest_of("ann", "s", wanted)
-    except RefusedError:
-        return False
-    return True
-
-
-class Ask(NamedTuple):
-    """A direct request, or one of a proposal."""
-
-    desk: int
-    agent: int
-    wanted: tuple[str, ...]
-    kind: str
-
-
-class Move(NamedTuple):
-    """What is done to which of the leases, the requests or the proposals."""
-
-    desk: int
-    kind: str
-    which: int
-
-
-PLACES = ("FILE:/a", "FILE:/a/*", "FILE:/a/x", "FILE:/a/x/y", "FILE:/b", "SYMBOL:S")
-CLAIMS = st.builds(
-    "{} {}".format, st.sampled_from(("MUTATES", "MUTATES", "CONSUMES", "DELETES")), st.sampled_from(PLACES)
-)
-DESKS = st.integers(0, 1)
-ASKS = st.builds(
-    Ask,
-    DESKS,
-    st.integers(0, len(AGENTS) - 1),
-    st.lists(CLAIMS, min_size=1, max_size=3, unique_by=lambda one: one.split(" ")[1]).map(tuple).filter(_fit_together),
-    st.sampled_from(("proposal", "proposal", "proposal", "direct", "queued")),
-)
-MOVES = st.builds(
-    Move,
-    DESKS,
-    st.sampled_from(("release", "release", "seal", "revoke", "withdraw", "retry", "tick")),
-    st.integers(0, 9),
-)
-
-
-@given(moves=st.lists(ASKS | ASKS | MOVES, max_size=40))
+@given(moves=st.lists(ASKS | ASKS | MOVES, max_size=40), max_waiting=st.sampled_from((1, 2, 1_000)))
 @example(
     moves=[
         Ask(0, 0, ("MUTATES FILE:/a/x", "MUTATES FILE:/b"), "proposal"),
         Ask(1, 1, ("MUTATES FILE:/a/*", "CONSUMES FILE:/b"), "proposal"),
         Move(1, "seal", 0),
-    ]
+    ],
+    max_waiting=1_000,
 )
-def test_in_no_process_anything_waits_for_what_is_free(moves: Iterable[Ask | Move]) -> None:
-    realm = Realm(processes=2)
+def test_in_no_process_anything_waits_for_what_is_free(moves: Iterable[Ask | Move], max_waiting: int) -> None:
+    realm = Realm(replace(SETTINGS, max_waiting=max_waiting), processes=2)
     made: dict[str, Ask] = {}
     for move in moves:
         realm.now += 7
         if isinstance(move, Ask):
-            _asked(realm, move, made)
+            asked(realm, move, made)
         else:
-            _moved(realm, move, made)
+            moved(realm, move, made)
         realm.check()
     realm.recheck()
-
-
-def _asked(realm: Realm, move: Ask, made: dict[str, Ask], name: str | None = None) -> None:
-    desk, agent = realm.desks[move.desk], AGENTS[move.agent]
-    try:
-        if move.kind == "proposal":
-            name = name or f"p{len(made)}"
-            made[name] = move
-            realm.propose(agent, name, *move.wanted, desk=desk)
-        else:
-            realm.ask(agent, *move.wanted, desk=desk, queue=move.kind == "queued", ttl_ms=500)
-    except RefusedError as refused:
-        if refused.code != "TERMINAL":  # a session that deletes what it wants more of
-            raise
-
-
-def _moved(realm: Realm, move: Move, made: dict[str, Ask]) -> None:
-    desk, ledger = realm.desks[move.desk], realm.ledger
-    timed = [one for one in ledger.leases.values() if one.expires_at is not None]
-    if move.kind == "tick":
-        realm.now += 400
-        desk.advance(realm.now)
-    elif move.kind == "retry" and ledger.refused:
-        name = list(ledger.refused)[move.which % len(ledger.refused)]
-        _asked(realm, made[name]._replace(desk=move.desk), made, name)
-    elif move.kind == "withdraw" and (names := [*ledger.requests, *ledger.refused]):
-        assert desk.withdraw(names[move.which % len(names)], realm.now)
-    elif move.kind == "seal":
-        sealed = sorted(
-            {(one.session.agent_id, one.session.session_id) for one in ledger.leases.values()}
-            - {(one.session.agent_id, one.session.session_id) for one in timed}
-        )
-        if sealed:
-            desk.release_session(*sealed[move.which % len(sealed)], realm.now)
-    elif move.kind in ("release", "revoke") and timed:
-        lease = timed[move.which % len(timed)]
-        desk.advance(realm.now)
-        if lease.lease_id not in ledger.leases:
-            return
-        if move.kind == "revoke":
-            desk.revoke([lease.lease_id], realm.now, by="operator", reason="test")
-        else:
-            realm.release([lease.lease_id], lease.session.agent_id, lease.session.session_id, desk=desk)

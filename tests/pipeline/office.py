@@ -110,6 +110,14 @@ def holding(world: Realm, post: Post, actor: str, text: str, **wishes: Any) -> I
     assert done[0].status == "completed"
 
 
+def hold_state(world: Realm) -> str:
+    """Hold the whole state by a direct lease of an old agent, and return it."""
+    scope = [{"predicate": "MUTATES", "resource": "STATE:/main/*"}]
+    manifest = {"ver": "1.0", "agent_id": "old", "session_id": "s", "scope": scope}
+    (lease,) = world.leases.desk.request(manifest, by="old").leases
+    return str(lease.lease_id)
+
+
 def verdicts(world: Realm, proposal_id: str) -> list[VerdictGiven]:
     events = [decoded(logged) for logged in world.log.read()]
     return [event for event in events if isinstance(event, VerdictGiven) and event.request_id == proposal_id]

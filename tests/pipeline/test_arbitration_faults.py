@@ -207,10 +207,10 @@ def test_a_full_queue_holds_up_but_does_not_reject(tmp_path: Path) -> None:
         with holding(world, post, "young", "one"):
             waiting = world.act("mid", "add", {"name": "a", "amount": 1})
             assert waiting.status == "evaluating"
-        held.release()
-        clock.advance(60_000)
-        world.settle()
+            assert [(one.status, one.queued) for one in verdicts(world, waiting.proposal_id)] == [("Wait", False)]
         assert world.proposal(waiting.proposal_id).status == "completed"
+        held.release()
+        assert [one.cause for one in verdicts(world, waiting.proposal_id)] == ["request", "wake"]
 
 
 def test_an_action_that_raises_a_keyboard_interrupt_hits_nobody_else(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import world.pipeline.unit_of_work
-from tests.pipeline.office import Post, an_office, holding, office, statuses, verdicts
+from tests.pipeline.office import Post, an_office, hold_state, holding, office, statuses, verdicts
 from world.audit.verify import verify
 from world.clock import ManualClock
 from world.events.lease_events import RequestWithdrawn
@@ -28,14 +28,6 @@ def completed(world: Realm) -> list[str]:
     """Return the proposals that completed, in the order of the log."""
     events = [decoded(logged) for logged in world.log.read()]
     return [event.proposal_id for event in events if isinstance(event, ProposalCompleted)]
-
-
-def hold_state(world: Realm) -> str:
-    """Hold the whole state by a direct lease of an old agent, and return it."""
-    scope = [{"predicate": "MUTATES", "resource": "STATE:/main/*"}]
-    manifest = {"ver": "1.0", "agent_id": "old", "session_id": "s", "scope": scope}
-    (lease,) = world.leases.desk.request(manifest, by="old").leases
-    return str(lease.lease_id)
 
 
 def check(address: str) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.plugins.forms import scaled
 from world.klis.refused_requests import RefusedRequests
-from worldprotocol.simulation import BrokenError, Simulation, SimulationStep
+from world.pipeline.leasing.missed_wakes import WakeCheck
+from worldprotocol.simulation import BrokenError, Simulation, SimulationStep, simulate
 from worldprotocol.simulation.depot import scenario
+from worldprotocol.simulation.scenario import Scenario
 from worldprotocol.simulation.steps import LOST_WAKES
 
 pytestmark = pytest.mark.requirement("LIVE-wake")
@@ -128,6 +132,112 @@ def test_a_wake_up_that_one_process_loses_the_next_unit_of_another_one_makes(sim
     assert list(simulation.model.open) == eight
     simulation.do(SimulationStep("settle", 1, {}))
     assert [name for name, _ in ended(simulation)][-8:] == eight
+
+
+def crowded_realm(*, max_waiting: int) -> Scenario:
+    """Return the scenario with a small queue."""
+    return replace(
+        scenario, limits=replace(scenario.limits, klis=replace(scenario.limits.klis, max_waiting=max_waiting))
+    )
+
+
+@pytest.fixture
+def crowd() -> Iterator[tuple[Simulation, list[str]]]:
+    """Return a simulation of a full queue, and three proposals of an old actor that found it full at one instant."""
+    simulation = Simulation(0, crowded_realm(max_waiting=1))
+    for step in (submits(ANN, "add", to="a", by=1), submits(CRON, "wire", to="a", amount=1)):
+        simulation.do(step)
+    simulation.do(lease(ANN, "MUTATES", "FILE:/a/b"))
+    simulation.do(lease(CRON, "MUTATES", "FILE:/a/c"))
+    simulation.do(lease(ANN, "MUTATES", "FILE:/a/c"))
+    assert len(simulation.model.leases.waiting) == 1
+    for _ in range(3):
+        assert simulation.do(submits(ANN, "add", to="a", by=1)).endswith("evaluating")
+    yield simulation, list(simulation.model.leases.again)
+    simulation.close()
+
+
+def lease(actor: int, predicate: str, resource: str) -> SimulationStep:
+    given = {"actor": actor, "session": 0, "scope": [[predicate, resource]], "ttl": None, "queue": True, "wait": None}
+    return SimulationStep("lease", 0, given)
+
+
+def test_what_found_the_queue_full_ends_in_the_step_of_the_release(crowd: tuple[Simulation, list[str]]) -> None:
+    simulation, three = crowd
+    assert len(three) == 3
+    simulation.do(FLIES)
+    assert [name for name, _ in ended(simulation)][-3:] == three
+    assert [state["requestId"] for state in verdicts(simulation, "wake")] == three
+
+
+def test_what_found_the_queue_full_retries_by_timers_that_differ(crowd: tuple[Simulation, list[str]]) -> None:
+    simulation, three = crowd
+    now, backoff = simulation.time.now_ms, scenario.limits.klis.backoff_ms
+    for _ in range(60):
+        simulation.do(SimulationStep("time", 0, {"ms": backoff // 40}))
+        simulation.do(SimulationStep("settle", 0, {}))
+    retried = {
+        name: [state["at"] for state in verdicts(simulation, "request") if state["requestId"] == name] for name in three
+    }
+    seconds = sorted(times[1] - now for times in retried.values())
+    assert len(set(seconds)) == 3
+    assert backoff <= seconds[0] < seconds[-1] <= backoff * 3 // 2 + backoff // 40
+
+
+def test_a_lost_wake_up_of_what_found_the_queue_full_is_healed_by_its_timer(
+    crowd: tuple[Simulation, list[str]],
+) -> None:
+    simulation, three = crowd
+    backoff = scenario.limits.klis.backoff_ms
+    simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
+    simulation.do(FLIES)
+    assert simulation.model.leases.lost == set(three)
+    simulation.do(SimulationStep("time", 0, {"ms": backoff * 3 // 2}))
+    simulation.do(SimulationStep("settle", 0, {}))
+    assert not simulation.model.open
+
+
+def test_another_process_keeps_the_timers_of_what_found_the_queue_full(crowd: tuple[Simulation, list[str]]) -> None:
+    simulation, three = crowd
+    for _ in range(2):
+        simulation.crash(simulation.workers[1], known=True)
+    assert len([state for state in verdicts(simulation, "request") if state["requestId"] in three]) == 3
+
+
+@pytest.mark.parametrize("max_waiting", [1, 2])
+def test_with_a_small_queue_nothing_waits_for_what_is_free(max_waiting: int) -> None:
+    small = crowded_realm(max_waiting=max_waiting)
+    for seed in range(scaled(20, ci=2)):
+        assert simulate(seed, 150, small).violation is None
+
+
+@pytest.mark.requirement("CARD-replay")
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_recheck_has_to_report_the_wake_up_that_was_lost(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch, reports: bool
+) -> None:
+    eight_behind_one(simulation, ms=500)
+    simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
+    simulation.do(FLIES)
+    simulation.do(SimulationStep("time", 0, {"ms": 1}))
+    if reports:
+        simulation.end()
+        return
+    monkeypatch.setattr(WakeCheck, "end", lambda _: [])
+    with pytest.raises(BrokenError, match="the recheck reports none of") as found:
+        simulation.end()
+    assert found.value.requirement == "LIVE-wake"
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_recheck_has_to_report_no_other(simulation: Simulation) -> None:
+    eight_behind_one(simulation, ms=500)
+    simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
+    simulation.do(FLIES)
+    simulation.do(SimulationStep("time", 0, {"ms": 1}))
+    simulation.model.leases.lapses.clear()
+    with pytest.raises(BrokenError, match="whose wake-ups were not lost"):
+        simulation.end()
 
 
 def test_the_model_finds_a_process_that_wakes_nothing(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:

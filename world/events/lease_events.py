@@ -71,8 +71,8 @@ class VerdictGiven(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The kernel gave a verdict on a manifest, with the granted leases (KP-5a, KP-5b).
 
     ``manifest`` is present in the first verdict about a request, ``wanted`` in one that leaves it in the queue, and in
-    a Die of a proposal. ``cause`` is ``request``, or for a reevaluation ``queue`` where the request
-    waited and ``wake`` where it had died (``wake_rules`` 2).
+    a Die of a proposal or a Wait for which the queue has no room. ``cause`` is ``request``, or for a reevaluation
+    ``queue`` where the request waited and ``wake`` where it had died (``wake_rules`` 2).
     ``backup`` is True if resources that may change were backed up before, under the verdict's id (KO-7);
     ``workspace`` is the id of the workspace that holds the backup, absent where it has none and in earlier logs.
     ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` is True if some are not listed.

@@ -80,7 +80,7 @@ class LeaseManager(VerdictEmitter):
             options: times, queueing and id of the request.
 
         Returns:
-            The recorded verdict. A queued request may get a later one.
+            The recorded verdict. A queued request may get a later one, and so may any of a proposal.
 
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``, ``INVALID_TTL``, ``TERMINAL`` for a resource that the session holds
@@ -102,7 +102,8 @@ class LeaseManager(VerdictEmitter):
             )
         if request_id in ledger.requests:
             raise RefusedError(ErrorCode.ALREADY_WAITING, f"Request {request_id} waits already.", request_id=request_id)
-        if queue and len(ledger.requests) >= self.settings.max_waiting and self._would_wait(manifest, now):
+        is_woken = options.until_sealed and self.settings.wake_rules >= 2
+        if queue and self._is_full and not is_woken and self._would_wait(manifest, now):
             raise RefusedError(
                 ErrorCode.QUEUE_FULL, f"{len(ledger.requests)} requests wait already (max_waiting); ask again later."
             )
@@ -114,14 +115,14 @@ class LeaseManager(VerdictEmitter):
             ttl=ttl,
             manifest=manifest,
             channel=channel,
-            queue=queue,
+            queue=queue and not self._is_full,
             deadline=None if wait_ms is None else now + wait_ms,
         )
         verdict = self._give(session, manifest.triples, now, context)
         if verdict.status == "Granted":
-            self._judge_again(manifest.triples, now, also=session.waiting)
+            self.judge_again(manifest.triples, now, also=session.waiting)
         elif verdict.queued:
-            self._judge_again(manifest.triples, now, joined=verdict.request_id)
+            self.judge_again(manifest.triples, now, joined=verdict.request_id)
         return verdict
 
     def withdraw(self, request_id: str, now: int, *, reason: str = "cancelled") -> bool:
@@ -131,7 +132,7 @@ class LeaseManager(VerdictEmitter):
         if request is None and request_id not in self._ledger.refused:
             return False
         self._emit(RequestWithdrawn(at=now, request_id=request_id, reason=reason))
-        self._judge_again(() if request is None else request.triples, now)
+        self.judge_again(() if request is None else request.triples, now)
         return True
 
     # Leases
@@ -190,7 +191,7 @@ class LeaseManager(VerdictEmitter):
         if active:
             for ids in batched(active):
                 self._emit(LeasesReleased(at=now, lease_ids=ids, agent_id=agent_id, session_id=session_id))
-            self._judge_again([lease.triple for lease in active.values()], now)
+            self.judge_again([lease.triple for lease in active.values()], now)
         return states
 
     def release_session(self, agent_id: str, session_id: str, now: int) -> None:
@@ -223,7 +224,7 @@ class LeaseManager(VerdictEmitter):
                 for ids in batched(lease.lease_id for lease in leases):
                     self._emit(LeasesReleased(at=now, lease_ids=ids, agent_id=agent_id, session_id=session_id))
                 freed += [lease.triple for lease in leases]
-        self._judge_again(freed, now)
+        self.judge_again(freed, now)
 
     def revoke(self, lease_ids: Iterable[str], now: int, *, by: str, reason: str) -> dict[str, str]:
         """Revoke leases of their holders; the caller checks the permission (KP-4b).
@@ -244,7 +245,7 @@ class LeaseManager(VerdictEmitter):
         if active:
             for ids in batched(active):
                 self._emit(LeasesRevoked(at=now, lease_ids=ids, by=by, reason=reason))
-            self._judge_again([lease.triple for lease in active.values()], now)
+            self.judge_again([lease.triple for lease in active.values()], now)
         return states
 
     def advance(self, now: int) -> int:
@@ -267,7 +268,7 @@ class LeaseManager(VerdictEmitter):
         for ids in batched(lease.lease_id for lease in due):
             self._emit(LeasesExpired(at=now, lease_ids=ids))
         changed = [triple for request in overdue for triple in request.triples]
-        self._judge_again([*changed, *(lease.triple for lease in due)], now)
+        self.judge_again([*changed, *(lease.triple for lease in due)], now)
         return len(due)
 
     def judge_left(self, concerns: Callable[[Iterable[Triple]], bool], now: int) -> None:
@@ -278,9 +279,13 @@ class LeaseManager(VerdictEmitter):
         """
         now = self._advanced(now)
         names = [name for name, request in self._ledger.requests.items() if concerns(request.triples)]
-        self._judge_again([], now, also=names)
+        self.judge_again([], now, also=names)
 
     # Within
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._ledger.requests) >= self.settings.max_waiting
 
     def _advanced(self, now: int) -> int:
         """Advance to ``now`` and return the time, which backups may have advanced."""
@@ -374,7 +379,7 @@ class LeaseManager(VerdictEmitter):
             self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code, existence=existence))
         return True
 
-    def _judge_again(
+    def judge_again(
         self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None
     ) -> None:
         """Judge the requests again that a change can affect, those that wait and those that died, oldest first.
@@ -419,25 +424,23 @@ class LeaseManager(VerdictEmitter):
             queue.add_behind(triples)
 
     def _wake(self, request: RefusedRequest, now: int, queue: ReevaluationQueue) -> None:
-        """Judge a request of a freed place again; one that still dies is put behind what blocks it."""
-        ledger, triples = self._ledger, request.triples
+        """Judge a request of a freed place again; one that dies or finds no room is put behind what blocks it."""
+        ledger, name, triples = self._ledger, request.request_id, request.triples
         session = ledger.session(request.session.agent_id, request.session.session_id)
-
-        def dies(at: int) -> bool:
-            return judge(ledger, session, triples[at : at + 1]) == "Die"
-
-        if dies(ledger.refusals.blocked(request.request_id)):
+        stays = ("Die", "Wait") if self._is_full else ("Die",)
+        blocked = ledger.refusals.blocked(name)
+        if (status := judge(ledger, session, triples[blocked : blocked + 1])) in stays:
             queue.block()
-            return
-        status = judge(ledger, session, triples)
-        if status == "Die":
-            ledger.refusals.put(request, next(filter(dies, range(len(triples)))))
-        elif (status == "Wait" and len(ledger.requests) >= self.settings.max_waiting) or not self._give_again(
-            request, now
-        ):
+        elif (status := judge(ledger, session, triples)) in stays:
+            each = (judge(ledger, session, [triple]) for triple in triples)
+            blocked, status = next((at, one) for at, one in enumerate(each) if one in stays)
+            ledger.refusals.put(request, blocked)
+        elif not self._give_again(request, now):
             queue.pass_over(request)
         else:
             queue.wake(request, is_queued=status == "Wait")
+        if status == "Wait" and name in ledger.refused:
+            ledger.refusals.await_room(name)
 
 
 def batched(lease_ids: Iterable[str]) -> Iterator[list[str]]:

@@ -56,6 +56,7 @@ def _configured(ledger: Ledger, event: KlisConfigured) -> None:
     ledger.settings = KlisSettings.recorded(event.settings)
     if event.types != ledger.types.to_wire():
         ledger.types = ResourceTypes.recorded(event.types)
+    _make_room(ledger)
 
 
 def _registered(ledger: Ledger, event: AgentRegistered) -> None:
@@ -100,18 +101,25 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
             _refuse(ledger, session, event, request)
             return
     elif event.queued:
-        if request is not None:
-            raise _damaged(f"Request {event.request_id} was queued twice.", request_id=event.request_id)
-        triples = tuple(read_claim(claim, ledger.types) for claim in event.wanted)
-        sequence = _next(ledger) if refused is None else refused.sequence
-        queue_request(
-            ledger,
-            Request(event.request_id, session.name, triples, event.at, sequence, event.ttl_ms, event.deadline),
-            session,
-        )
-        ledger._keep(session)
+        _queue(ledger, session, event)
+    elif event.wanted and ledger.in_force.wake_rules >= 2:  # the queue is full
+        _refuse(ledger, session, event, request)
+        return
     if refused is not None:
         _forget_refused(ledger, event.request_id)
+
+
+def _queue(ledger: Ledger, session: Session, event: VerdictGiven) -> None:
+    """Add a request that waits to the queue; one that had died keeps its place in the order of age."""
+    name = event.request_id
+    if name in ledger.requests:
+        raise _damaged(f"Request {name} was queued twice.", request_id=name)
+    triples = tuple(read_claim(claim, ledger.types) for claim in event.wanted)
+    refused = ledger.refused.get(name)
+    sequence = _next(ledger) if refused is None else refused.sequence
+    queued = Request(name, session.name, triples, event.at, sequence, event.ttl_ms, event.deadline)
+    queue_request(ledger, queued, session)
+    ledger._keep(session)
 
 
 def _next(ledger: Ledger) -> int:
@@ -120,7 +128,7 @@ def _next(ledger: Ledger) -> int:
 
 
 def _refuse(ledger: Ledger, session: Session, event: VerdictGiven, queued: Request | None) -> None:
-    """Keep the request of a proposal that died and will be requested again; it keeps its place in the order of age."""
+    """Keep the request of a proposal that died, or found the queue full; it keeps its place in the order of age."""
     name = event.request_id
     before = queued or ledger.refused.get(name)
     if session.dies > ledger.in_force.max_proposal_retries:
@@ -129,13 +137,16 @@ def _refuse(ledger: Ledger, session: Session, event: VerdictGiven, queued: Reque
         return
     triples = tuple(read_claim(claim, ledger.types) for claim in event.wanted) if queued is None else queued.triples
     sequence = _next(ledger) if before is None else before.sequence
-    blocking = [one.intent for one in event.conflicts if ledger.agents.get(one.holder, _NOBODY) <= session.rank]
+    waits, holders = event.status == "Wait", event.conflicts
+    blocking = [one.intent for one in holders if waits or ledger.agents.get(one.holder, _NOBODY) <= session.rank]
     blocked = blocking[0] if blocking else 0
     if blocked >= len(triples):
         raise _damaged(f"Verdict {event.verdict_id} names a conflict of a triple that was not requested.")
     refuse_request(ledger, RefusedRequest(name, session.name, triples, sequence, blocked))
     if not blocking:  # more conflicts than a verdict names
         ledger.refusals.free_behind(name)
+    elif waits:
+        ledger.refusals.await_room(name)
 
 
 def refuse_request(ledger: Ledger, request: RefusedRequest) -> None:
@@ -210,7 +221,14 @@ def _leave(ledger: Ledger, request: Request) -> Session:
         ledger.queued.remove(session, triple)
     if ledger.refused:
         ledger.refusals.free(request.triples)
+        _make_room(ledger)
     return session
+
+
+def _make_room(ledger: Ledger) -> None:
+    """Free the places of the requests that stay because the queue was full, where it is not full."""
+    if ledger.refusals.crowded and len(ledger.requests) < ledger.in_force.max_waiting:
+        ledger.refusals.free_crowded()
 
 
 def _die(ledger: Ledger, session: Session, at: int) -> None:

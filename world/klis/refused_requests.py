@@ -5,6 +5,9 @@ session that is not younger holds or queues for a conflicting triple, every requ
 of them are younger than that session. So what is freed has the oldest request behind its place judged again, then the
 next one, up to the first that is still blocked there: the cost follows those that can go, not those that wait.
 
+A proposal whose request should wait while the queue is full is here too: behind a triple that a younger session holds.
+Then every request behind that place stays where it is, until the place is freed or the queue has room.
+
 Places are freed when events are folded, in every process, and a pass of ``world.klis.lease_manager`` works them off.
 They are derived from the log, and are not a part of the stored ledger.
 """
@@ -58,12 +61,16 @@ class _Crowd:
 
 
 class RefusedRequests:
-    """Requests that died, by place; ``freed`` are the places whose requests were not judged again since."""
+    """Requests that died, by place; ``freed`` are the places whose requests were not judged again since.
 
-    __slots__ = ("_behind", "_below", "_crowds", "freed")
+    ``crowded`` are the places behind which requests stay because the queue is full.
+    """
+
+    __slots__ = ("_behind", "_below", "_crowds", "crowded", "freed")
 
     def __init__(self) -> None:
         self.freed: dict[Place, None] = {}
+        self.crowded: dict[Place, None] = {}
         self._behind: dict[str, tuple[Place, int]] = {}
         self._crowds: dict[Place, _Crowd] = {}
         self._below: dict[str, dict[Place, None]] = {}
@@ -98,6 +105,7 @@ class RefusedRequests:
             return
         del self._crowds[place]
         self.freed.pop(place, None)
+        self.crowded.pop(place, None)
         for key in crowd.ancestors:
             below = self._below[key]
             del below[place]
@@ -119,6 +127,15 @@ class RefusedRequests:
     def free_behind(self, request_id: str) -> None:
         """Free the place that a request is behind."""
         self.freed[self._behind[request_id][0]] = None
+
+    def await_room(self, request_id: str) -> None:
+        """Note that a request stays where it is because the queue is full."""
+        self.crowded[self._behind[request_id][0]] = None
+
+    def free_crowded(self) -> None:
+        """Free the places of the requests that stay because the queue was full: it has room."""
+        self.freed.update(self.crowded)
+        self.crowded.clear()
 
     def free_all(self) -> None:
         """Free all places, where it is not known behind which of them all requests were judged."""

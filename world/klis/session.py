@@ -175,10 +175,10 @@ class Request:
 
 
 class RefusedRequest(Struct, frozen=True):
-    """A request of a proposal that died and that what is freed wakes, an immutable value.
+    """A request of a proposal that died, or found the queue full, and that what is freed wakes; an immutable value.
 
     It keeps its place in the order of age from its first verdict on. ``blocked`` is the index of a triple that the last
-    Die verdict named a conflict of, with a session that is not younger.
+    verdict named a conflict of, with a session that is not younger where it is Die.
     """
 
     request_id: str

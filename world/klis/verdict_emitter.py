@@ -125,8 +125,8 @@ class VerdictEmitter(AgentCommands):
                     )
                 )
         stays = context.queue and verdict.status == "Wait"
-        dies = verdict.status == "Die" and context.cause == "request" and context.ttl is None
-        is_kept = stays or (dies and self.settings.wake_rules >= 2)
+        is_left = verdict.status != "Granted" and context.cause == "request" and context.ttl is None
+        is_kept = stays or (is_left and self.settings.wake_rules >= 2)
         event = VerdictGiven(
             at=now,
             verdict_id=verdict_id,

@@ -13,7 +13,7 @@ from zlib import crc32
 from world.klis.session import Died, Rank
 from world.klis.settings import KlisSettings
 
-__all__ = ["Status", "asks_again_at", "decide", "retry_after", "spread"]
+__all__ = ["Status", "asks_again_at", "asks_for_room_at", "decide", "retry_after", "spread"]
 
 Status = Literal["Granted", "Wait", "Die"]
 
@@ -48,6 +48,17 @@ def spread(after_ms: int, session_id: str, dies: int) -> int:
         dies: number of consecutive Die verdicts, this one included.
     """
     return after_ms * (crc32(f"{session_id}:{dies}".encode()) & 1023) // 2046
+
+
+def asks_for_room_at(since: int, settings: KlisSettings, session_id: str) -> int:
+    """Return when a session that found the queue full retries by timer, ms since 1970.
+
+    Args:
+        since: when its verdict was given, ms since 1970.
+        settings: the settings in force.
+        session_id: the session.
+    """
+    return since + settings.backoff_ms + spread(settings.backoff_ms, session_id, 1)
 
 
 def asks_again_at(died: Died | None, settings: KlisSettings, session_id: str) -> int:

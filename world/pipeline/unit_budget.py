@@ -27,7 +27,10 @@ DUE_AT_ONCE: Final = 1_000
 """Time-outs, retries, adopted executions and executions begun: how many of each one unit does by itself."""
 
 WOKEN_AT_ONCE: Final = 100
-"""Proposals that died and that one unit wakes: each may run its action under the lock, in the time of one command."""
+"""Proposals that died and that one unit wakes: each may run its action under the lock, in the time of one command.
+
+``world.pipeline.leasing.missed_wakes`` expects as many of the units of recorded logs, so it cannot grow.
+"""
 
 UNITS_AT_ONCE: Final = 1_000
 """Units that follow each other at once for what is due; the rest comes with the next command, or the timer."""

@@ -47,7 +47,7 @@ def awaits_caller(klis: ReadableLedger, proposal: Proposal) -> bool:
         proposal: an open proposal.
     """
     held, name = proposal.held, proposal.proposal_id
-    if held is None or held.cause != "caller" or name in klis.requests:
+    if held is None or held.cause != "caller" or name in klis.requests or name in klis.refused:
         return False
     return not klis.asks_again_at(proposal.submitted.actor.actor_id, name)
 

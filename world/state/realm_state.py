@@ -48,6 +48,7 @@ from world.events.run_events import (
     RunViolated,
 )
 from world.klis.ledger import KLIS_EVENTS, Ledger
+from world.klis.wait_die import asks_for_room_at
 from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
@@ -223,8 +224,11 @@ class RealmState:
         elif proposal.deadline is not None:
             heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
         if proposal.wants_leases:
-            agent = proposal.submitted.actor.actor_id
-            note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
+            name, klis = proposal.proposal_id, self.klis
+            again = klis.asks_again_at(proposal.submitted.actor.actor_id, name)
+            if not again and name in klis.refused:
+                again = asks_for_room_at(klis.clock, klis.in_force, name)
+            note_retry(self, name, again)
 
 
 def realm_repr(realm: Any) -> str:
@@ -279,6 +283,8 @@ def _verdict(realm: RealmState, event: VerdictGiven) -> None:
     _fold_ledger(realm, event)
     if event.retry_after_ms is not None:
         note_retry(realm, event.request_id, realm.klis.asks_again_at(event.agent_id, event.session_id))
+    elif event.status == "Wait" and not event.queued:
+        note_retry(realm, event.request_id, asks_for_room_at(event.at, realm.klis.in_force, event.session_id))
 
 
 def _clock(realm: RealmState, event: ClockConfirmed) -> None:

@@ -44,7 +44,9 @@ class LeaseModel:
     """Registered agents, held leases, waiting requests, and those that died.
 
     ``again`` says when a request that died may be judged again without being woken, and ``latest`` when it is at the
-    latest; ``lost`` are those whose wake-ups were lost.
+    latest; ``lost`` are those whose wake-ups were lost, ``lapses`` the events among which they were, after one
+    position up to another; ``unwoken`` are those of the last lapse, and ``forgotten`` those of each lapse of which
+    the next unit woke none at the same time.
     """
 
     ranks: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -58,6 +60,9 @@ class LeaseModel:
     again: dict[str, int] = field(default_factory=dict)
     latest: dict[str, int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
+    unwoken: set[str] = field(default_factory=set)
+    forgotten: list[set[str]] = field(default_factory=list)
+    lapses: list[tuple[int, int]] = field(default_factory=list)
     clock: int = 0
     revoked: set[str] = field(default_factory=set)
     token: int = 0
@@ -65,9 +70,19 @@ class LeaseModel:
     def take(self, topic: str, rendered: Mapping[str, Any]) -> None:
         """Take in an event of the lease ledger; others change nothing."""
         step = _STEPS.get(topic)
+        if self.unwoken:
+            self._go_on(topic, rendered)
         if step is not None:
             step(self, rendered)
             self.clock = rendered["at"] if topic == "clock.confirmed" else max(self.clock, rendered["at"])
+
+    def _go_on(self, topic: str, rendered: Mapping[str, Any]) -> None:
+        """Note whether what was not woken is woken by the next unit, at the same time, or forgotten."""
+        if topic not in _PASS or rendered["at"] != self.clock or rendered.get("cause") == "request":
+            self.forgotten.append(self.unwoken)
+        elif topic != "verdict.given":
+            return
+        self.unwoken = set()
 
     def holds(self, agent: str, session: str) -> bool:
         """Return whether a session holds a lease."""
@@ -102,18 +117,32 @@ class LeaseModel:
             hold("LIVE-wake", f"request {request} waits for what is free", waits)
         if self.settings.get("wake_rules", 1) < 2:
             return
-        free = {request for request in self.again if request in undecided and not self._still_dies(request)}
+        free = {request for request in self.again if request in undecided and not self._stays(request)}
         self.lost = free if may_lose else self.lost & free
+        self.unwoken = self.lost if may_lose else self.unwoken
         left = sorted(free - self.lost)
         hold("LIVE-wake", f"{left[:3]} died of what is free", not left)
         late = sorted(request for request in self.lost if self.clock > self.latest[request])
         hold("LIVE-wake", f"the timers did not continue {late[:3]}, whose wake-ups were lost", not late)
 
-    def _still_dies(self, request: str) -> bool:
-        """Return whether a request that died would die again: of a session that is not younger."""
+    def check_missed(self, missed: Mapping[str, int]) -> None:
+        """Check that a recheck found the wake-ups that were lost, and no others.
+
+        Args:
+            missed: the requests that it reports, with the positions of the events that freed what they wait for.
+        """
+        lapses = [*self.forgotten, *([self.unwoken] if self.unwoken else [])]
+        unseen = [sorted(lapse)[:3] for lapse in lapses if not lapse & missed.keys()]  # one may be in the way of others
+        hold("LIVE-wake", f"the recheck reports none of {unseen[:1]}, whose wake-ups were lost", not unseen)
+        wrong = [name for name, at in missed.items() if not any(after < at <= upto for after, upto in self.lapses)]
+        hold("LIVE-wake", f"the recheck reports {wrong[:3]}, whose wake-ups were not lost", not wrong)
+
+    def _stays(self, request: str) -> bool:
+        """Return whether a request that died would die again, of a session that is not younger, or finds no room."""
         owner, triples = self.wanted[request]
-        older = any(self._rank(one.owner) <= self._rank(owner) for one in self._in_the_way(owner, triples))
-        return older or self._queued_before(owner, request, triples)
+        is_full = len(self.waiting) >= self.settings["max_waiting"]
+        blocks = any(is_full or self._rank(one.owner) <= self._rank(owner) for one in self._in_the_way(owner, triples))
+        return blocks or self._queued_before(owner, request, triples)
 
     def check_apart(self) -> None:
         """Look at every pair of leases."""
@@ -158,6 +187,9 @@ class LeaseModel:
         else:
             what = f"request {request} got the verdict Die until {due}, and was judged before"
             hold("KP-3d", what, rendered["at"] >= due)
+        if status == "Wait" and not rendered.get("queued") and rendered.get("wanted"):  # the queue is full
+            self.again[request] = rendered["at"]
+            self.latest[request] = rendered["at"] + self.settings["backoff_ms"] * 3 // 2
         if status == "Die":
             after = rendered.get("retryAfterMs") or 0
             self.again[request] = rendered["at"] + after
@@ -275,6 +307,10 @@ _STEPS: Final = {
     "request.withdrawn": LeaseModel._withdrawn,
     "clock.confirmed": LeaseModel._confirmed,
 }
+
+
+_PASS: Final = ("lease.released", "lease.expired", "lease.revoked", "request.withdrawn", "verdict.given")
+"""Topics of what may belong to one pass."""
 
 
 def _any_clash(some: list[Triple], others: list[Triple]) -> bool:

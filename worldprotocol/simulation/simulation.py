@@ -235,6 +235,7 @@ class Simulation:
         if changes == self._seen:
             return  # not a byte of the database is another one
         model, log = self.model, self.workers[0].log
+        before = model.log.size
         for row in log.audit_rows(model.log.size, ROWS_AT_ONCE):
             model.take(row)
         head = log.stored_head()
@@ -242,7 +243,10 @@ class Simulation:
         hold("CARD-log", "the stored root is that of the events", head.root == model.log.root())
         model.check_commit()
         undecided = {name for name, one in model.open.items() if one.decision is None}
-        model.leases.check_progress(undecided, may_lose=any(one.protocol.take_lost() for one in self.workers))
+        lapses = [one.protocol.take_lost() for one in self.workers]
+        if any(lapses):
+            model.leases.lapses.append((before, model.log.size))
+        model.leases.check_progress(undecided, may_lose=any(lapses))
         model.leases.check_waits()
         model.leases.check_apart()
 
@@ -304,6 +308,9 @@ class Simulation:
             domain = self.editions[schema].domain
             rechecked = recheck(self._start(0, domain=domain).world, every=True)
             found = [one for one in rechecked.divergences if is_one or not one.is_drift]
+            missed = [one for one in found if one.difference.code == "WAKE_MISSING"]
+            self.model.leases.check_missed({one.difference.details["request_id"]: one.position for one in missed})
+            found = [one for one in found if one not in missed]
             rendered = "; ".join(f"event {one.position}: {one.difference.message}" for one in found[:3])
             hold("CARD-replay", rendered, not found)
 

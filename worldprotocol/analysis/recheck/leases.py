@@ -7,7 +7,7 @@ from typing import Any
 
 from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
-from world.events.lease_events import VerdictGiven
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.identity.authentication import channel_fault
 from world.klis.identity.signature import verify
 from world.klis.kernel import arbitrate
@@ -15,11 +15,12 @@ from world.klis.ledger import Ledger
 from world.klis.manifest import ENGINE_ONLY, Manifest, Triple, read_manifest
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.model.record import to_wire
+from world.pipeline.leasing.missed_wakes import MissedWake
 from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.realm_state import RealmState
 
-__all__ = ["recheck_channel", "recheck_manifest", "recheck_verdict"]
+__all__ = ["missed_wake", "recheck_channel", "recheck_manifest", "recheck_verdict"]
 
 
 def recheck_verdict(ledger: Ledger, event: VerdictGiven, made: Manifest | None = None) -> DivergenceError | None:
@@ -51,8 +52,8 @@ def recheck_verdict(ledger: Ledger, event: VerdictGiven, made: Manifest | None =
         "wanted": to_wire(event.wanted),
     }
     granted = triples if given.status == "Granted" else ()
-    dies = given.status == "Die" and event.cause == "request" and event.ttl_ms is None
-    is_kept = event.queued or (dies and ledger.in_force.wake_rules >= 2)
+    is_left = given.status != "Granted" and event.cause == "request" and event.ttl_ms is None
+    is_kept = event.queued or (is_left and ledger.in_force.wake_rules >= 2)
     now = {
         "status": given.status,
         "conflicts": [conflict.named().to_wire() for conflict in given.conflicts],
@@ -146,6 +147,18 @@ def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> tuple[DivergenceE
     if now == event.manifest:
         return None, manifest
     return _diverged(event, {"manifest": {"recorded": event.manifest, "now": now}}), None
+
+
+def missed_wake(missed: MissedWake) -> DivergenceError:
+    """Return the divergence of a verdict that a pass left out."""
+    due = missed.missing
+    return DivergenceError(
+        ErrorCode.WAKE_MISSING,
+        missed.message,
+        request_id=due.request_id,
+        due="Withdrawn" if isinstance(due, RequestWithdrawn) else due.status,
+        freed=list(missed.freed),
+    )
 
 
 def _diverged(event: VerdictGiven, differences: dict[str, Any]) -> DivergenceError:

@@ -42,6 +42,7 @@ from world.pipeline.execution_state import CANCELLED, ENGINE_ERRORS, LEASES_REVO
 from world.pipeline.history_sums import PastAt
 from world.pipeline.judge import case_of
 from world.pipeline.leasing.existence import absent_in
+from world.pipeline.leasing.missed_wakes import MissedWake, WakeCheck
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import UnitOfWork
@@ -58,7 +59,7 @@ from worldprotocol.analysis.recheck.existence import (
     recheck_start,
     recheck_withdrawal,
 )
-from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_manifest, recheck_verdict
+from worldprotocol.analysis.recheck.leases import missed_wake, recheck_channel, recheck_manifest, recheck_verdict
 from worldprotocol.analysis.recheck.migrations import recheck_migration, recheck_migration_ruling
 from worldprotocol.analysis.recheck.past import PastLookup
 from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
@@ -171,6 +172,7 @@ class Rechecking:
             performing=set(),
         )
         self._states = StateRecheck(self._work)
+        self._wakes = WakeCheck(self._realm)
         self._earlier = EarlierEvents(parts.domain, self._code, self._past, self._work.snapshots)
         self._before = [] if snapshot is None else self._take_up(snapshot)
 
@@ -185,6 +187,7 @@ class Rechecking:
         """
         after, upto = max(stretch[0], self._begun), stretch[1]
         for position, event in self._world.events(self._realm.position, after):
+            self._wakes.take(event, position)
             self._fold(event, position)
         self._steps = Counter()
         done = Rechecked(steps=self._steps, position=min(after, upto), archived_upto=self._begun)
@@ -192,6 +195,7 @@ class Rechecking:
             done.divergences += self._before
         for position, event in self._world.events(after, upto):
             has_step = type(event) in _STEPS
+            done.divergences += map(self._missed, self._wakes.take(event, position))
             if self._twice is not None and self._twice() and has_step:
                 counted = self._steps.copy()
                 unlimited(lambda: list(self._check(event)))  # noqa: B023 - called at once
@@ -208,8 +212,14 @@ class Rechecking:
             self._fold(event, position)
             done.position = position
             if done.first is not None and not self._every:
-                break
+                return done
+        if done.position == self._world.log.head().size:
+            done.divergences += map(self._missed, self._wakes.end())
         return done
+
+    def _missed(self, missed: MissedWake) -> Divergence:
+        """Return the divergence of a wake that is missing, at the event that should have caused it."""
+        return Divergence(missed.position, missed.topic, missed_wake(missed), self._code.changed_since())
 
     def _fold(self, event: Event, position: int) -> None:
         """Record data for later steps, and fold the event."""

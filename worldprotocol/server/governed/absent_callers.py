@@ -162,7 +162,7 @@ class AbsentCallers:
         not recorded each.
         """
         known, held = self.presence.program(name), held_session(self.realm, *name)
-        client = held.client if held is not None else None if known is None else known.client
+        client = self._stated_client(name) if held is None else held.client
         acting = self.realm._acting
         is_held = held is not None and (held.server == acting.worker or acting.now_ms() - held.since < KEPT_MS)
         if client is not None and not is_held:
@@ -215,12 +215,17 @@ class AbsentCallers:
                 self.running.expect((actor_id, key))
 
     def _client(self, name: CallerName, calls: Iterable[Proposal]) -> str:
+        held = held_session(self.realm, *name)
+        return self._stated_client(name, calls) or (UNKNOWN if held is None else held.client)
+
+    def _stated_client(self, name: CallerName, calls: Iterable[Proposal] | None = None) -> str | None:
+        """Return the program of a session whose calls reached this server, or that has open calls; else None."""
         known = self.presence.program(name)
         if known is not None:
             return known.client
-        stated = ((one.submitted.trace or {}).get("client") for one in calls)
-        held = held_session(self.realm, *name)
-        return next((str(one) for one in stated if one), UNKNOWN if held is None else held.client)
+        named = _of_session(self.realm.realm().proposals.values(), name) if calls is None else calls
+        stated = ((one.submitted.trace or {}).get("client") for one in named)
+        return next((str(one) for one in stated if one), None)
 
 
 class CallerWatch:
