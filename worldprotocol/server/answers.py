@@ -333,7 +333,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
     "calls.run": RUN_TERMS,
     "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
-    "sessions.renew": (shape(renewed=INT), {"renewed": 1}),
+    "sessions.renew": (shape(renewed=INT, elsewhere=array(TEXT)), {"renewed": 1, "elsewhere": []}),
     "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
     "calls.end": (
         shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),

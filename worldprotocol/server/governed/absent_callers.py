@@ -20,7 +20,13 @@ from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import EFFECT
 from worldprotocol.agents.command_runs import has_begun, is_run
-from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
+from worldprotocol.api.callers.sessions import (
+    HeldSession,
+    Leaving,
+    caller_left,
+    hold_session,
+    recorded_session,
+)
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.governed.heard_callers import CallerName
 from worldprotocol.server.governed.presence import Presence
@@ -35,12 +41,6 @@ _LOGGER = logging.getLogger("worldprotocol.server")
 
 INTERVAL_S: Final = 1.0
 """Time between two looks for callers that are gone, in seconds."""
-
-KEPT_MS: Final = 6_000
-"""Time for which a server keeps a session whose renewals reach another one, in ms.
-
-Two renewals follow within the time after which the session is silent for that server, so one of them moves it.
-"""
 
 TAKES_OVER_S: Final = 10.0
 """Time between two looks for sessions whose server ended, in seconds."""
@@ -102,13 +102,13 @@ class AbsentCallers:
         caller_left(self.realm, leaving)
 
     def end_departed(self, proposal_id: str) -> None:
-        """End a call whose connection ended, unless its caller returned or an equal call has begun it."""
+        """End a call whose connection ended, unless its caller returned, here or elsewhere, or an equal one is made."""
+        here = (None, self.realm._acting.worker)
 
         def is_made(_: UnitOfWork, proposal: Proposal) -> bool | None:
             departed = self.presence.departed()
-            own = departed.get(proposal_id)
-            is_back = proposal_id not in departed or any(key != own for key in _keys(proposal))
-            return None if is_back else False
+            own, is_back = departed.get(proposal_id), proposal_id not in departed or proposal.caller_at not in here
+            return None if is_back or any(key != own for key in _keys(proposal)) else False
 
         self.end_call(proposal_id, "connection", is_made)
         self.presence.settle(proposal_id)
@@ -148,26 +148,33 @@ class AbsentCallers:
             self.running.dismiss((actor_id, key))
         if of_holder and not self.presence.is_silent(name):
             return ended
-        held = held_session(self.realm, *name) if of_holder else None
+        held = self._held(name) if of_holder else None
         if held is None:
             self.presence.forget(name)
         elif held.server != self.realm._acting.worker:
             self.presence.drop(name)
         return ended
 
-    def hold_renewed(self, name: CallerName) -> None:
-        """Record that this server holds a session whose renewal reached it.
+    def hold_renewed(self, name: CallerName, *, moves: bool) -> bool:
+        """Record that this server holds a session whose renewal reached it, and return whether it does.
 
-        A server that has held it for a short time keeps it, so that renewals that reach several servers in turn are
-        not recorded each.
+        Args:
+            name: actor and id of the session.
+            moves: whether it moves here from another server that runs; from one that ended, it always does.
         """
-        known, held = self.presence.program(name), held_session(self.realm, *name)
-        client = held.client if held is not None else None if known is None else known.client
-        acting = self.realm._acting
-        is_held = held is not None and (held.server == acting.worker or acting.now_ms() - held.since < KEPT_MS)
-        if client is not None and not is_held:
-            version = None if known is None else known.version
-            hold_session(self.realm, *name, client, version, after_ms=KEPT_MS)
+        known, held, acting = self.presence.program(name), self._held(name), self.realm._acting
+        if held is None and known is not None:
+            hold_session(self.realm, *name, known.client, known.version)
+        elif held is not None and held.server != acting.worker:
+            if not moves and not acting.is_gone(held.server):
+                return False
+            hold_session(self.realm, *name, held.client)
+        return True
+
+    def _held(self, name: CallerName) -> HeldSession | None:
+        read = recorded_session(self.realm, *name, self.presence.recorded(name))
+        self.presence.record(name, read)
+        return read.held
 
     def end_run(self, name: CallerName) -> None:
         """End the call of a run that is silent."""
@@ -206,7 +213,7 @@ class AbsentCallers:
         """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
         acting = self.realm._acting
         for name, calls in _by_session(self.realm.realm().proposals.values()).items():
-            actor_id, held = name[0], held_session(self.realm, *name)
+            actor_id, held = name[0], self._held(name)
             if held is not None and held.server != acting.worker and acting.is_gone(held.server):
                 hold_session(self.realm, *name, held.client)
                 self.presence.hear(name)
@@ -219,7 +226,7 @@ class AbsentCallers:
         if known is not None:
             return known.client
         stated = ((one.submitted.trace or {}).get("client") for one in calls)
-        held = held_session(self.realm, *name)
+        held = self._held(name)
         return next((str(one) for one in stated if one), UNKNOWN if held is None else held.client)
 
 
