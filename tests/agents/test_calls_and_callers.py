@@ -30,6 +30,7 @@ from worldprotocol.api.callers.sessions import (
     hold_session,
 )
 from worldprotocol.api.config import read_config
+from worldprotocol.api.proposal_summary import calls_left, left_entry
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
@@ -121,6 +122,23 @@ def test_a_call_that_waits_for_leases_leaves_the_queue_with_its_caller(realm: Re
     assert leases(realm) == 0
     assert not realm.realm().proposals
     assert not realm.realm().klis.requests
+
+
+def test_the_inbox_lists_calls_whose_callers_left_apart_from_others(realm: Realm) -> None:
+    first = asked(realm, "k1")
+    caller_left(realm, left())
+    cancelled = asked(realm, "k2")
+    realm.host.cancel(cancelled, by="ann", reason="caller left")
+    second = asked(realm, "k3")
+    caller_left(realm, left())
+    waiting = asked(realm, "k4")
+    view = realm.realm()
+    found = calls_left(realm.archive, view.active, view.position)
+    assert [one.proposal_id for one, _ in found] == [second, first]
+    assert [one.proposal_id for one in realm.inbox()] == [waiting]
+    entry = left_entry(*found[0])
+    assert (entry["endedReason"], entry["trace"]) == ("caller left", SESSION)
+    assert calls_left(realm.archive, view.active, 0) == []
 
 
 # The session lives, and no call waits

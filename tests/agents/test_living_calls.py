@@ -189,10 +189,30 @@ def test_a_person_sees_that_the_caller_left(served: Served) -> None:
     with signed_in(served, "ann") as browser:
         for page in ("proposals?status=superseded", f"proposals/{name}"):
             assert "caller left" in browser.get(f"/realms/main/{page}").text, page
+        assert "/realms/main/inbox?caller-left=true" in browser.get("/realms/main/inbox").text
+        listed = browser.get("/realms/main/inbox?caller-left=true").text
+        assert f"/realms/main/proposals/{name}" in listed
+        assert "Caller left" in listed
     place = served.place.folder
     for words in (("explain", name), ("show", name)):
         told = worldctl("--config", str(place / "world.toml"), *words).stdout
         assert "caller left" in told, told
+    for words in (("inbox",), ("--server", served.url, "--token-file", str(token_of(served, "ann")), "inbox")):
+        words = (*(() if "--server" in words else ("--config", str(place / "world.toml"))), *words, "--caller-left")
+        told = worldctl(*words).stdout
+        assert "caller left" in told, told
+        assert name in told, told
+        [one, *_] = json.loads(worldctl(*words, "--json").stdout)
+        assert (one["proposalId"], one["status"], one["endedReason"]) == (name, "superseded", "caller left")
+        assert one["trace"] == {"client": "claude-code", "session": "seen"}
+
+
+def token_of(served: Served, actor: str) -> Path:
+    """Return a file with the token of an actor."""
+    file = served.place.folder / f"{actor}.token"
+    file.write_text(served.place.tokens[actor])
+    file.chmod(0o600)
+    return file
 
 
 STAGES = ("asked", "waits for leases", "approved", "allowed")

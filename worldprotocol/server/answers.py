@@ -268,7 +268,10 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "proposals.answer": _ANSWERED,
     "proposals.cancel": _ANSWERED,
     "proposals.settle": _ANSWERED,
-    "inbox.list": (shape(inbox=array(ref("Entry")), more=FLAG), {"inbox": [_ENTRY], "more": False}),
+    "inbox.list": (
+        shape("callerLeft", inbox=array(ref("Entry")), more=FLAG, callerLeft=array(OBJECT)),
+        {"inbox": [_ENTRY], "more": False},
+    ),
     "worlds.list": (shape(worlds=array(ref("World"))), {"worlds": [_ROW]}),
     "worlds.read": (ref("World"), {**_ROW, "patches": [], "createdBy": None}),
     "worlds.state": (
