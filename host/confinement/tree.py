@@ -197,7 +197,7 @@ class _Making:
             if name in (b"", b"."):
                 continue
             if name == b"..":
-                at = os.path.dirname(at)
+                at = at.rpartition(b"/")[0]  # empty for the root, whatever the link climbs beyond it
                 continue
             place = at + b"/" + name
             try:
