@@ -197,12 +197,12 @@ def test_a_person_sees_that_the_caller_left(served: Served) -> None:
     for words in (("explain", name), ("show", name)):
         told = worldctl("--config", str(place / "world.toml"), *words).stdout
         assert "caller left" in told, told
-    for words in (("inbox",), ("--server", served.url, "--token-file", str(token_of(served, "ann")), "inbox")):
-        words = (*(() if "--server" in words else ("--config", str(place / "world.toml"))), *words, "--caller-left")
-        told = worldctl(*words).stdout
+    here = ["--config", str(place / "world.toml")]
+    for there in (here, ["--server", served.url, "--token-file", str(token_of(served, "ann"))]):
+        told = worldctl(*there, "inbox", "--caller-left").stdout
         assert "caller left" in told, told
         assert name in told, told
-        [one, *_] = json.loads(worldctl(*words, "--json").stdout)
+        [one, *_] = json.loads(worldctl(*there, "inbox", "--caller-left", "--json").stdout)
         assert (one["proposalId"], one["status"], one["endedReason"]) == (name, "superseded", "caller left")
         assert one["trace"] == {"client": "claude-code", "session": "seen"}
 
