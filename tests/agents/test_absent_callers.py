@@ -101,6 +101,28 @@ def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
     assert (left.noticed_by, left.calls, left.client, left.session) == ("operator", [name], "codex", "s")
 
 
+def test_only_the_server_that_holds_a_session_takes_its_silence_for_the_end_of_a_cancelled_call(
+    realm: Realm, folder: Path
+) -> None:
+    with ExitStack() as stack:
+        first, second, *_ = Servers(folder, stack, ()).all
+        clock = cast("Monotonic", first.presence.clock)
+        name = begun(first.realm)
+        first.presence.meet(NAME, "codex")
+        for one in (first, second):
+            one.presence.hear(NAME)
+            one.hold_renewed(NAME, moves=False)
+        realm.host.cancel(name, by="ann", reason="it hangs")
+        clock.seconds += MISSES_S + 1
+        first.presence.hear(NAME)
+        for one in (second, first):  # the renewals of the guard reach the first one
+            one.end_cancelled(realm.proposal(name))
+        assert realm.proposal(name).status == "executing"
+        clock.seconds += MISSES_S + 1
+        first.end_cancelled(realm.proposal(name))
+    assert realm.proposal(name).status == "failed"
+
+
 def test_a_session_is_silent_after_its_time_and_not_for_the_time_of_a_stopped_server(
     absent: AbsentCallers, clock: Monotonic
 ) -> None:

@@ -148,11 +148,10 @@ class AbsentCallers:
             self.running.dismiss((actor_id, key))
         if of_holder and not self.presence.is_silent(name):
             return ended
-        held = self._held(name) if of_holder else None
-        if held is None:
-            self.presence.forget(name)
-        elif held.server != self.realm._acting.worker:
+        if of_holder and self._is_elsewhere(name):
             self.presence.drop(name)
+        elif not of_holder or self._held(name) is None:
+            self.presence.forget(name)
         return ended
 
     def hold_renewed(self, name: CallerName, *, moves: bool) -> bool:
@@ -206,8 +205,13 @@ class AbsentCallers:
         actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal, work)
         if run is not None:
             return not self.running.is_heard((actor_id, run), MISSES_S)
-        session = str((proposal.submitted.trace or {}).get("session"))
-        return self.presence.is_silent((actor_id, session), MISSES_S)
+        name = (actor_id, str((proposal.submitted.trace or {}).get("session")))
+        return self.presence.is_silent(name, MISSES_S) and not self._is_elsewhere(name)
+
+    def _is_elsewhere(self, name: CallerName) -> bool:
+        """Return whether another server holds a session, which hears its renewals; some may reach this one, too."""
+        held = self._held(name)
+        return held is not None and held.server != self.realm._acting.worker
 
     def take_over(self) -> None:
         """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
