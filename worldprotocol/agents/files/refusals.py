@@ -36,14 +36,14 @@ _NOT_READ: Final = (
 
 
 def not_read(action: str, path: str, base: str | None, now: str | None) -> str | None:
-    """Return why a whole file must not be written that its session has not read; None where it may have to be compared.
+    """Return why a whole file must not be written that its session has not read; None for any other file.
 
-    It depends on no lease, so such a call is refused before it is proposed.
+    That does not depend on a lease, so the call is refused before it is proposed.
 
     Args:
         action: of the call.
         path: the file.
-        base: the content that the session knows; None is none.
+        base: the content that the session last read or wrote; None is none.
         now: the content that is there; None where there is no file.
     """
     if _code(action, base, now) != ErrorCode.NOT_READ:
