@@ -110,8 +110,8 @@ class FileCalls:
                 if _bases(one.intent.body.input) != _bases(seen) and reader_of(one.submitted) == reader:
                     calls = ToolCalls(realm, reader.actor_id, reader.client)
                     calls.give_up(one.intent.intent_id, "The call was made again after another reading.")
-            if equal is None and intent.action != _READ:
-                self._check_read(intent, seen)
+            if equal is None and intent.action != _READ and not intent.input.get("guarded"):
+                self._check_read(intent, seen)  # what the policy says of a guarded file is recorded
         return Intent(intent.action, {**intent.input, **seen}, intent.files)
 
     def _check_read(self, intent: Intent, seen: Mapping[str, Any]) -> None:
