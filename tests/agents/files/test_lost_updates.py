@@ -68,6 +68,16 @@ def test_a_write_of_an_unread_file_neither_waits_for_its_holder_nor_holds_it(age
     agents.end(held)
 
 
+def test_a_write_of_a_guarded_file_is_recorded_also_where_it_was_not_read(agents: Fleet) -> None:
+    agents.path(".claude").mkdir()
+    agents.path(".claude/settings.json").write_text("{}")
+    call = agents.write(ONE, ".claude/settings.json", "lost")
+    assert isinstance(call.answer, Denied)
+    assert call.answer.proposal is not NOT_PROPOSED
+    assert agents.realm.proposal(call.answer.proposal.proposal_id).intent.body.input["guarded"]
+    assert not agents.realm.realm().klis.leases
+
+
 def test_a_file_that_was_read_is_written(agents: Fleet) -> None:
     agents.read(ONE, NAME)
     call = agents.write(ONE, NAME, "x = 2\n")
