@@ -294,6 +294,7 @@ class Replay(Effects):
             "verdict": None,
             "cancelled": False,
             "attended": "attended" in state,
+            "caller_at": (state.get("attended") or {}).get("server"),
             "offers": {},
             "claims": {},
             "failures": {},
@@ -320,6 +321,12 @@ class Replay(Effects):
         must(state["cause"] != "caller" or proposal["attended"], "not an attended call")
         must(not is_left or proposal["ruling"].get("verdict") == "approve", "it wants no leases")
         hold_is_possible(state, self.schema, self.policies, self.domain["sources"], self.leases.workspace)
+
+    def on_caller_returned(self, state: State) -> None:
+        """Take in that the caller of a call asks another server."""
+        proposal = self.open(state, "submitted", "evaluating", "approved", "executing")
+        must(proposal["attended"] and state["server"] != proposal["caller_at"], "no other server")
+        proposal["caller_at"] = state["server"]
 
     def on_proposal_judged(self, state: State) -> None:
         """Take a ruling in."""

@@ -27,6 +27,7 @@ ALLOW: Final = {
 }
 HELD: Final = b"held"
 CUT: Final = b"cut"
+LATER: Final = b"later"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class FakeServer:
     Args:
         address: where it listens.
         answer: what it sends to hooks; ``HELD`` waits until the client leaves, ``CUT`` closes the connection.
-        session_answer: what it sends to operations on sessions.
+        session_answer: what it sends to operations on sessions; ``LATER`` waits until the server is free.
         cuts: how many more connections are closed in place of an answer.
         tls: how connections are secured; None is not at all.
     """
@@ -74,6 +75,7 @@ class FakeServer:
     asked: list[Asked] = field(default_factory=list)
     left: int = 0
     tls: ssl.SSLContext | None = None
+    is_free: bool = False
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def of(self, end: str) -> list[Asked]:
@@ -84,6 +86,12 @@ class FakeServer:
         """Wait until something holds."""
         with self._changed:
             assert self._changed.wait_for(is_so, PATIENCE_S), self.asked
+
+    def free(self) -> None:
+        """Answer what waits."""
+        with self._changed:
+            self.is_free = True
+            self._changed.notify_all()
 
     def serve(self, plain: socket.socket) -> None:
         """Take one request."""
@@ -110,7 +118,11 @@ class FakeServer:
                 if self.cuts > 0:
                     self.cuts, answer = self.cuts - 1, CUT
                 self._changed.notify_all()
-            if answer == HELD:
+            if answer == LATER:
+                with self._changed:
+                    assert self._changed.wait_for(lambda: self.is_free, PATIENCE_S)
+                connection.sendall(http(200, b"{}"))
+            elif answer == HELD:
                 self._hold(connection)
             elif answer != CUT:
                 connection.sendall(answer)

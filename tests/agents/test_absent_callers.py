@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from importlib.resources import files
+from itertools import chain, cycle, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,18 +17,21 @@ import pytest
 from world.clock import ManualClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
-from world.events.caller_events import Attended, CallerLeft, SessionMoved
+from world.events.caller_events import Attended, CallerLeft, CallerReturned, SessionMoved
+from world.log.log import EventLog
+from world.log.values import LoggedEvent
 from worldprotocol.agents.call_values import Allowed, ToolCall
 from worldprotocol.agents.command_runs import CommandRuns, RunRequest
 from worldprotocol.agents.files.uses import FileUse
+from worldprotocol.agents.hooks.session_guard import ATTEMPTS, MOVE, MOVES_S, renew
 from worldprotocol.agents.tool_calls import ToolCalls
-from worldprotocol.api.callers.sessions import held_session, hold_session
+from worldprotocol.api.callers.sessions import caller_returned, held_session, hold_session
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.call import Call
 from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers, CallerWatch
 from worldprotocol.server.governed.heard_callers import SILENT_S
-from worldprotocol.server.governed.presence import Presence
+from worldprotocol.server.governed.presence import MAX_SESSIONS_OF_ACTOR, Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
 from worldprotocol.server.operations.hooks import _checked
 from worldprotocol.server.threads import Threads
@@ -97,6 +101,28 @@ def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
     assert (left.noticed_by, left.calls, left.client, left.session) == ("operator", [name], "codex", "s")
 
 
+def test_only_the_server_that_holds_a_session_takes_its_silence_for_the_end_of_a_cancelled_call(
+    realm: Realm, folder: Path
+) -> None:
+    with ExitStack() as stack:
+        first, second, *_ = Servers(folder, stack, ()).all
+        clock = cast("Monotonic", first.presence.clock)
+        name = begun(first.realm)
+        first.presence.meet(NAME, "codex")
+        for one in (first, second):
+            one.presence.hear(NAME)
+            one.hold_renewed(NAME, moves=False)
+        realm.host.cancel(name, by="ann", reason="it hangs")
+        clock.seconds += MISSES_S + 1
+        first.presence.hear(NAME)
+        for one in (second, first):  # the renewals of the guard reach the first one
+            one.end_cancelled(realm.proposal(name))
+        assert realm.proposal(name).status == "executing"
+        clock.seconds += MISSES_S + 1
+        first.end_cancelled(realm.proposal(name))
+    assert realm.proposal(name).status == "failed"
+
+
 def test_a_session_is_silent_after_its_time_and_not_for_the_time_of_a_stopped_server(
     absent: AbsentCallers, clock: Monotonic
 ) -> None:
@@ -159,17 +185,31 @@ def test_an_allowed_call_whose_files_cannot_be_compared_ends(realm: Realm, error
 
 
 class Servers:
-    """Several servers of one log, behind a balancer, by clocks of the test."""
+    """Several servers of one log, behind a balancer that takes them in an order, by clocks of the test."""
 
-    def __init__(self, folder: Path, stack: ExitStack, count: int) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, order: Iterable[int]) -> None:
         config = read_config(folder / "world.toml")
-        self.seconds, self.clocks = Monotonic(), [ManualClock(1_800_000_000_000) for _ in range(count)]
+        self.seconds, self.order = Monotonic(), iter(order)
+        self.clocks = [ManualClock(1_800_000_000_000) for _ in range(4)]
         opened = [stack.enter_context(Realm.from_config(config, clock=clock)) for clock in self.clocks]
         self.all = [AbsentCallers(one, Presence(self.seconds), RunningCalls(self.seconds)) for one in opened]
+        self.sent = 0
 
-    def renew(self, number: int) -> None:
-        self.all[number].presence.hear(NAME)
-        self.all[number].hold_renewed(NAME)
+    def send(self, operation: str, _: list[int]) -> dict[str, object] | None:
+        """Take a renewal of the guard, as the operation does."""
+        self.sent += 1
+        one = self.all[next(self.order)]
+        one.presence.renew(NAME[0], [NAME[1]])
+        return {"elsewhere": [] if one.hold_renewed(NAME, moves=operation == MOVE) else [NAME[1]]}
+
+    def guard(self, patch: pytest.MonkeyPatch, rounds: int) -> list[str]:
+        """Renew the session by its guard every 5 s; return the ids of the proposals that ended."""
+        patch.setattr("worldprotocol.agents.hooks.session_guard.time.monotonic", self.seconds)
+        reached, ended = self.seconds() - MOVES_S, []
+        for _ in range(rounds):
+            reached = renew(self.send, 0, reached)
+            ended += self.wait(5)
+        return ended
 
     def wait(self, seconds: int) -> list[str]:
         """Let each look for silent sessions in each second; return the ids of the proposals that ended."""
@@ -184,38 +224,132 @@ class Servers:
         return ended
 
 
-@pytest.mark.parametrize("order", [[0, 1] * 5, [0, 1, 2, 3] * 3, [0, 3, 3, 3, 3, 3], [0, 1, 0, 1, 1, 1, 1, 0]])
-def test_a_session_whose_renewals_reach_several_servers_lives_until_they_stop(
-    realm: Realm, folder: Path, order: list[int]
+def moves(realm: Realm) -> int:
+    """Return how often a session moved."""
+    return len([one for _, one in realm.events() if isinstance(one, SessionMoved)])
+
+
+@pytest.mark.parametrize("order", [[0], [0, 1], [0, 1, 2, 3], [0, 0, 1, 1, 1, 2, 3, 3], [0, 1, 1, 1, 1, 1, 1, 1]])
+def test_a_session_whose_renewals_reach_several_servers_never_moves_and_lives_until_they_stop(
+    realm: Realm, folder: Path, order: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = begun(realm)
     with ExitStack() as stack:
-        servers = Servers(folder, stack, max(order) + 1)
+        servers = Servers(folder, stack, cycle(order))
         servers.all[0].presence.meet(NAME, "codex")  # its calls reached that server alone
-        for number in order:
-            servers.renew(number)
-            assert servers.wait(5) == []
-        moved = [one for _, one in realm.events() if isinstance(one, SessionMoved)]
-        assert 1 <= len(moved) <= len(order) // 2
+        assert servers.guard(monkeypatch, 30) == []
+        assert moves(realm) == 0
         assert servers.wait(int(SILENT_S) + 1) == [name]
         assert [one.presence.silent() for one in servers.all] == [[] for _ in servers.all]
     assert realm.proposal(name).status == "failed"
 
 
-def test_a_session_whose_server_vanished_elsewhere_is_taken_over_with_its_next_renewals(
-    realm: Realm, folder: Path
+def test_a_session_moves_once_where_renewals_do_not_reach_its_server_any_more(
+    realm: Realm, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = begun(realm)
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, chain([0, 1, 0], repeat(3)))
+        servers.all[0].presence.meet(NAME, "codex")
+        assert servers.guard(monkeypatch, 2) == []
+        assert servers.guard(monkeypatch, 20) == []
+        assert moves(realm) == 1
+        held = held_session(realm, *NAME)
+        assert held == ("codex", servers.all[3].realm._acting.worker)
+        assert servers.sent < 3 + 2 * (ATTEMPTS + 1) + 20
+        assert servers.wait(int(SILENT_S) + 1) == [name]
+
+
+def test_a_session_whose_server_vanished_elsewhere_is_taken_over_with_the_first_renewals_of_another_guard(
+    realm: Realm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = begun(realm)
     hold_session(realm, *NAME, "codex")
     with ExitStack() as stack:
-        servers = Servers(folder, stack, 1)  # which was told of no call of the session
-        for _ in range(3):
-            servers.renew(0)
-            assert servers.wait(5) == []
-        held = held_session(realm, *NAME)
-        assert held is not None
-        assert (held.server, held.client) == (servers.all[0].realm._acting.worker, "codex")
+        servers = Servers(folder, stack, repeat(0))  # which was told of no call of the session
+        assert servers.guard(monkeypatch, 3) == []
+        assert held_session(realm, *NAME) == ("codex", servers.all[0].realm._acting.worker)
+        assert servers.sent == ATTEMPTS + 3
         assert servers.wait(int(SILENT_S) + 1) == [name]
+
+
+def test_a_session_of_a_server_that_ended_is_held_by_the_next_one_that_it_reaches(
+    realm: Realm, folder: Path, absent: AbsentCallers
+) -> None:
+    with Realm.from_config(read_config(folder / "world.toml"), clock=ManualClock(1_800_000_000_000)) as first:
+        hold_session(first, *NAME, "codex")
+        assert not absent.hold_renewed(NAME, moves=False)
+    assert absent.hold_renewed(NAME, moves=False)
+    assert moves(realm) == 1
+
+
+@pytest.mark.parametrize("length", [3, 150])
+def test_a_renewal_reads_no_event_of_its_session_again(
+    realm: Realm, absent: AbsentCallers, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presence = absent.presence
+    presence.meet(NAME, "codex")
+    for number in range(length):
+        absent.end_call(begun(realm, f"k{number}"), "connection", lambda *_: False)
+    rows: list[int] = []
+    real = EventLog.stream
+
+    def stream(self: EventLog, *arguments: Any, **named: Any) -> list[LoggedEvent]:
+        found = real(self, *arguments, **named)
+        rows.append(len(found))
+        return found
+
+    monkeypatch.setattr(EventLog, "stream", stream)
+    monkeypatch.setattr(EventLog, "read", raises(AssertionError("it reads from the beginning")))
+    [name] = presence.renew(NAME[0], [NAME[1]])
+    assert absent.hold_renewed(name, moves=False)
+    assert sum(rows) <= 2 * (length + 1)  # where the session begins is not known
+    rows.clear()
+    for number in range(40):
+        absent.hold_renewed(name, moves=False)
+        assert sum(rows) == 1, number  # the event that the first renewal recorded
+    rows.clear()
+    absent.hold_renewed(name, moves=False)
+    assert rows == [0]
+
+
+def test_an_actor_renews_no_more_sessions_than_it_may_have(absent: AbsentCallers, clock: Monotonic) -> None:
+    presence = absent.presence
+    assert len(presence.renew("bot", (f"s{number}" for number in range(MAX_SESSIONS_OF_ACTOR)))) == (
+        MAX_SESSIONS_OF_ACTOR
+    )
+    presence.renew("bot", ["s0"])
+    presence.renew("other", ["s0", "more"])
+    with pytest.raises(RefusedError, match="Renew only those whose program is there") as refused:
+        presence.renew("bot", ["s1", "more"])
+    assert refused.value.code == "TOO_MANY_OPEN"
+    assert not presence.is_heard(("bot", "more"))
+    clock.seconds += SILENT_S + 1
+    for name in presence.silent():
+        absent.end_session(name, "renewal", of_holder=True)
+    presence.renew("bot", ["more"])
+
+
+def test_a_caller_that_returned_to_another_server_ends_with_its_connection_there(realm: Realm, folder: Path) -> None:
+    with ExitStack() as stack:
+        first, second, *_ = Servers(folder, stack, ()).all
+        name = begun(first.realm)
+        first.presence.depart(name, "a")
+        caller_returned(second.realm, name)
+        before = realm.log.head().size
+        caller_returned(second.realm, name)
+        assert realm.log.head().size == before
+        first.end_departed(name)  # it cannot hear the other server
+        assert (realm.proposal(name).status, first.presence.departed()) == ("executing", {})
+        second.presence.depart(name, "a")
+        caller_returned(first.realm, name)  # and back again
+        second.end_departed(name)
+        assert realm.proposal(name).status == "executing"
+        first.presence.depart(name, "a")
+        first.end_departed(name)
+    assert realm.proposal(name).status == "failed"
+    returned = [one.server for _, one in realm.events() if isinstance(one, CallerReturned)]
+    assert returned == [one.realm._acting.worker for one in (second, first)]
 
 
 def test_a_renewal_just_before_the_end_of_its_session_keeps_it(
@@ -223,7 +357,7 @@ def test_a_renewal_just_before_the_end_of_its_session_keeps_it(
 ) -> None:
     name = begun(realm)
     absent.presence.hear(NAME)
-    absent.hold_renewed(NAME)
+    absent.hold_renewed(NAME, moves=False)
     clock.seconds += SILENT_S + 1
     absent.presence.hear(NAME)
     assert absent.end_session(NAME, "renewal", of_holder=True) == []
@@ -280,7 +414,7 @@ def test_the_time_in_which_the_log_is_not_read_is_no_silence(
 ) -> None:
     name = begun(realm)
     absent.presence.hear(NAME)
-    absent.hold_renewed(NAME)
+    absent.hold_renewed(NAME, moves=False)
     unreadable, real = range(3, 63), Realm.realm
     start = clock.seconds
 

@@ -22,8 +22,15 @@ from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, Tool
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.analysis.counterfactual import WhatIf, what_if
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
-from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
+from worldprotocol.api.callers.sessions import (
+    Leaving,
+    caller_left,
+    caller_returned,
+    held_session,
+    hold_session,
+)
 from worldprotocol.api.config import read_config
+from worldprotocol.api.proposal_summary import calls_left, left_entry
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
@@ -115,6 +122,23 @@ def test_a_call_that_waits_for_leases_leaves_the_queue_with_its_caller(realm: Re
     assert leases(realm) == 0
     assert not realm.realm().proposals
     assert not realm.realm().klis.requests
+
+
+def test_the_inbox_lists_calls_whose_callers_left_apart_from_others(realm: Realm) -> None:
+    first = asked(realm, "k1")
+    caller_left(realm, left())
+    cancelled = asked(realm, "k2")
+    realm.host.cancel(cancelled, by="ann", reason="caller left")
+    second = asked(realm, "k3")
+    caller_left(realm, left())
+    waiting = asked(realm, "k4")
+    view = realm.realm()
+    found = calls_left(realm.archive, view.active, view.position)
+    assert [one.proposal_id for one, _ in found] == [second, first]
+    assert [one.proposal_id for one in realm.inbox()] == [waiting]
+    entry = left_entry(*found[0])
+    assert (entry["endedReason"], entry["trace"]) == ("caller left", SESSION)
+    assert calls_left(realm.archive, view.active, 0) == []
 
 
 # The session lives, and no call waits
@@ -376,6 +400,30 @@ def test_an_actor_ends_its_own_sessions_and_an_operator_any(realm: Realm) -> Non
 # Sessions
 
 
+def test_a_held_call_stays_held_when_its_caller_returns_to_another_server(realm: Realm, folder: Path) -> None:
+    name = asked(realm)
+    realm.decide(name, "approve", by="ann", reason="it may")
+    before, held = realm.log.head().size, realm.proposal(name).held
+    assert held is not None
+    with Realm.from_config(read_config(folder / "world.toml"), clock=ManualClock(1_800_000_000_000)) as second:
+        caller_returned(second, name)
+        caller_returned(second, name)
+        assert realm.proposal(name).held == held
+        assert realm.proposal(name).caller_at == second._acting.worker
+    [returned] = realm.log.read(before)
+    assert (returned.topic, returned.stream) == ("caller.returned", name)
+    assert isinstance(ToolCalls(realm, "one").begin(call("again", HIDDEN)), Allowed)
+
+
+def test_of_a_call_that_ended_or_is_not_attended_no_return_is_recorded(realm: Realm) -> None:
+    ended, resumed = asked(realm), ToolCalls(realm, "two").submit(ToolCall("b", "file.edit", FILE)).proposal_id
+    caller_left(realm, left())
+    before = realm.log.head().size
+    for name in (ended, resumed):
+        caller_returned(realm, name)
+    assert realm.log.head().size == before
+
+
 def test_a_session_is_held_by_one_server_until_it_has_ended(realm: Realm, folder: Path, clock: ManualClock) -> None:
     me = realm._acting.worker
     before = realm.log.head().size
@@ -393,14 +441,14 @@ def test_a_session_is_held_by_one_server_until_it_has_ended(realm: Realm, folder
     )
     with Realm.from_config(read_config(folder / "world.toml"), clock=clock) as second:
         hold_session(second, "one", "s", "claude-code")
-        assert held_session(second, "one", "s") == ("claude-code", second._acting.worker, clock.now_ms())
+        assert held_session(second, "one", "s") == ("claude-code", second._acting.worker)
         assert caller_left(realm, left("renewal"), of_holder=True) == []
         assert held_session(realm, "one", "s") is not None
         caller_left(second, left("renewal"), of_holder=True)
         assert held_session(realm, "one", "s") is None
     assert [one.TOPIC for one in events(realm, before)] == ["session.begun", "session.moved", "caller.left"]
     hold_session(realm, "one", "s", "claude-code")
-    assert held_session(realm, "one", "s") == ("claude-code", me, clock.now_ms())
+    assert held_session(realm, "one", "s") == ("claude-code", me)
 
 
 def test_what_ended_with_its_caller_rechecks_and_is_the_same_without_a_change(

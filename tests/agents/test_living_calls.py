@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from tests.server.served import Place, Served, serving
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.events.base import Event
-from world.events.caller_events import CallerLeft, SessionBegun, SessionMoved
+from world.events.caller_events import CallerLeft, CallerReturned, SessionBegun, SessionMoved
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("LIVE-caller")]
 
@@ -137,7 +138,7 @@ def test_a_session_that_is_not_renewed_any_more_ends(served: Served) -> None:
     with served.client("claude") as client:
         for _ in range(2):
             renewed = client.post(f"{REALM}/sessions:renew", json={"sessions": ["renewed", "no calls"]})
-            assert (renewed.status_code, renewed.json()) == (200, {"renewed": 2})
+            assert (renewed.status_code, renewed.json()) == (200, {"renewed": 2, "elsewhere": []})
     [begun] = [one for one in events(served.place, SessionBegun) if one.session == "renewed"]
     assert (begun.client, begun.actor_id) == ("claude-code", "claude")
     assert open_calls(served.place) > 1
@@ -188,10 +189,30 @@ def test_a_person_sees_that_the_caller_left(served: Served) -> None:
     with signed_in(served, "ann") as browser:
         for page in ("proposals?status=superseded", f"proposals/{name}"):
             assert "caller left" in browser.get(f"/realms/main/{page}").text, page
+        assert "/realms/main/inbox?caller-left=true" in browser.get("/realms/main/inbox").text
+        listed = browser.get("/realms/main/inbox?caller-left=true").text
+        assert f"/realms/main/proposals/{name}" in listed
+        assert "Caller left" in listed
     place = served.place.folder
     for words in (("explain", name), ("show", name)):
         told = worldctl("--config", str(place / "world.toml"), *words).stdout
         assert "caller left" in told, told
+    here = ["--config", str(place / "world.toml")]
+    for there in (here, ["--server", served.url, "--token-file", str(token_of(served, "ann"))]):
+        told = worldctl(*there, "inbox", "--caller-left").stdout
+        assert "caller left" in told, told
+        assert name in told, told
+        [one, *_] = json.loads(worldctl(*there, "inbox", "--caller-left", "--json").stdout)
+        assert (one["proposalId"], one["status"], one["endedReason"]) == (name, "superseded", "caller left")
+        assert one["trace"] == {"client": "claude-code", "session": "seen"}
+
+
+def token_of(served: Served, actor: str) -> Path:
+    """Return a file with the token of an actor."""
+    file = served.place.folder / f"{actor}.token"
+    file.write_text(served.place.tokens[actor])
+    file.chmod(0o600)
+    return file
 
 
 STAGES = ("asked", "waits for leases", "approved", "allowed")
@@ -249,18 +270,50 @@ def test_another_server_takes_the_sessions_of_one_that_was_killed_over(tmp_path:
         assert verify(realm.log).ok
 
 
-def test_a_renewal_that_reaches_another_server_moves_its_session_there(tmp_path: Path) -> None:
+def test_a_session_moves_to_another_server_where_the_renewal_says_so(tmp_path: Path) -> None:
     place = founded(tmp_path)
     with serving(place) as first, serving(place, "--socket", str(tmp_path / "second.sock")) as second:
         agent = Claude(first, session="both")
         _, _, told = agent.edit("src/app.py")
-        end = time.monotonic() + 20
         with first.client("claude") as one, second.client("claude") as two:
             one.post(f"{REALM}/sessions:renew", json={"sessions": ["both"]})
-            Claude(second, session="both").edit("src/lib.py")
+            stays = two.post(f"{REALM}/sessions:renew", json={"sessions": ["both"]}).json()
+            assert (stays, events(place, SessionMoved)) == ({"renewed": 1, "elsewhere": ["both"]}, [])
+            end = time.monotonic() + 20
             while time.monotonic() < end:  # longer than the first server waits
-                two.post(f"{REALM}/sessions:renew", json={"sessions": ["both"]})
+                moved = two.post(f"{REALM}/sessions:renew", json={"sessions": ["both"], "moves": True}).json()
+                assert moved == {"renewed": 1, "elsewhere": []}
                 time.sleep(1)
         assert events(place, CallerLeft) == []
         assert len(events(place, SessionMoved)) == 1
         agent.after(told["id"])
+
+
+def test_a_lost_connection_may_return_to_another_server(tmp_path: Path) -> None:
+    place = founded(tmp_path)
+    with (
+        serving(place, "--sign-in", "ann") as first,
+        serving(place, "--socket", str(tmp_path / "second.sock")) as second,
+    ):
+        cut = Connection(first, "elsewhere", "toolu_1", ".env")
+        name = asked(first, "elsewhere")["proposalId"]
+        cut.cut()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(Claude(second, session="elsewhere").edit, ".env", call_id="toolu_1")
+            until(lambda: events(place, CallerReturned), "the second server does not have the call")
+            time.sleep(3)  # longer than a caller has to return
+            with first.client("ann") as client:
+                said = {"choice": "approve", "reason": "it may"}
+                told = client.post(f"{REALM}/proposals/{name}:answer", json=said)
+                assert told.status_code in (200, 202), told.text
+            assert answer.result(PATIENCE_S)[0] == "allow"
+        Claude(second, session="elsewhere").after("toolu_1")
+        assert not open_calls(place)
+    with place.realm() as realm:
+        assert verify(realm.log).ok
+
+
+def test_a_caller_has_no_more_sessions_than_an_actor_may_have(served: Served) -> None:
+    with served.client("other") as client:
+        invented = client.post(f"{REALM}/sessions:renew", json={"sessions": [f"s{one}" for one in range(101)]})
+    assert (invented.status_code, invented.json()["code"]) == (409, "TOO_MANY_OPEN")

@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.agents.fake_realm_server import ALLOW, HELD, FakeServer, fake_server, http
+from tests.agents.fake_realm_server import ALLOW, HELD, LATER, FakeServer, fake_server, http
 from tests.agents.guarded import Agent, guards, until
 from tests.support.patience import PATIENCE_S
+from worldprotocol.agents import hook_client
+from worldprotocol.agents.hooks.session_guard import ATTEMPTS, ENDING
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
 
@@ -168,6 +170,45 @@ def test_a_session_that_another_process_continues_is_not_reported_as_ended(serve
         old.wait(PATIENCE_S)
         assert guard_of(first).pid != old.pid
         server.session_answer = http(200, b"{}")
+
+
+def test_no_call_of_a_process_that_continues_a_session_precedes_the_report_of_the_earlier_one(
+    server: FakeServer,
+) -> None:
+    with running(server) as first, running(server, first.session) as second:
+        first.hook()
+        old = guard_of(first)
+        server.session_answer = LATER
+        first.kill()
+        server.wait_for(lambda: ends(server))  # the report is under way
+        second.start()
+        second.start()  # beside it
+        until(lambda: is_waiting(second, 2) or len(server.of("hooks/claude-code")) > 1)
+        calls, found = len(server.of("hooks/claude-code")), guards(first.session)
+        server.session_answer = http(200, b"{}")
+        server.free()
+        assert (calls, found) == (1, [old])
+        server.wait_for(lambda: len(server.of("hooks/claude-code")) == 3)
+        until(lambda: guards(first.session) not in ([], [old]))
+        assert len(ends(server)) == 1
+
+
+def is_waiting(agent: Agent, count: int) -> bool:
+    """Return whether so many hooks of an agent wait for the report of a guard: they are connected to its socket."""
+    options = {"--server": agent.place.server, "--realm": agent.place.realm}
+    _, name = hook_client._guarded("claude-code", options, {"session_id": agent.session})
+    sockets = Path("/proc/net/unix").read_text().splitlines()
+    return len([one for one in sockets if one.endswith(f"{name[1:]}{ENDING}")]) == 1 + count
+
+
+def test_renewals_go_on_until_they_reach_the_server_that_holds_the_session(server: FakeServer) -> None:
+    elsewhere = http(200, b'{"renewed": 1, "elsewhere": ["s"]}')
+    server.session_answer = elsewhere
+    with running(server) as agent:
+        agent.hook()
+        server.wait_for(lambda: len(server.of("sessions:renew")) == ATTEMPTS + 1)
+        told = [one.json for one in server.of("sessions:renew")]
+        assert told == [{"sessions": [agent.session]}] * ATTEMPTS + [{"sessions": [agent.session], "moves": True}]
 
 
 def test_an_operation_that_the_server_does_not_have_is_not_repeated(server: FakeServer) -> None:

@@ -276,7 +276,7 @@ WITHOUT_INPUTS = {
     *("run.closed", "clock.confirmed", "proposal.rescheduled", "proposal.held", "workspace.registered"),
     *("effect.claimed", "effect.extended", "effect.lapsed", "right.granted", "right.revoked"),
     *("token.created", "token.revoked", "writer.opened", "writer.closed"),
-    *("caller.left", "session.begun", "session.moved"),
+    *("caller.left", "caller.returned", "session.begun", "session.moved"),
 }
 """Topics whose fields are no inputs and not made of any, but for texts and names of resources that may quote one."""
 

@@ -22,7 +22,7 @@ from world.clock import ManualClock
 from world.events.caller_events import Attended
 from worldprotocol.agents.call_values import Allowed, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
-from worldprotocol.api.callers.sessions import Leaving, caller_left, hold_session
+from worldprotocol.api.callers.sessions import Leaving, caller_left, caller_returned, hold_session
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log
@@ -45,7 +45,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Lines:
 
         def call(key: str, path: str, *, hidden: bool = False) -> ToolCall:
             given, trace = FILE | {"path": path, "hidden": hidden}, {"session": "s", "client": "claude-code"}
-            return ToolCall(key, "file.edit", given, trace=trace, attended=Attended(by="hook", limit_ms=60_000))
+            attended = Attended(by="hook", limit_ms=60_000, server="another")
+            return ToolCall(key, "file.edit", given, trace=trace, attended=attended)
 
         hold_session(realm, "bot", "s", "claude-code")
         calls.begin(call("asked", "/a", hidden=True))
@@ -54,6 +55,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Lines:
         caller_left(realm, Leaving("bot", "claude-code", "process", session="s"))
         held = calls.begin(call("held", "/d", hidden=True)).proposal.proposal_id
         realm.decide(held, "approve", by="ann", reason="it may")
+        caller_returned(realm, held)
         assert isinstance(calls.begin(call("held", "/d", hidden=True)), Allowed)
         calls.report("held", {})
         assert isinstance(calls.begin(call("late", "/e")), Allowed)
@@ -99,6 +101,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Lines], Line]]] = {
     "an allowed call ends without a record": ("CALLER_LEFT_OPEN", an_allowed_call_ends_without_a_record),
     "the calls of another actor": ("BAD_REFERENCE", of_another_actor),
     "a call that is not open": ("BAD_REFERENCE", a_call_that_ended),
+    "a caller that returned to the same server": ("ILLEGAL_TRANSITION", changed("caller.returned", server="another")),
     "a hold that names something": ("BAD_REFERENCE", changed("proposal.held", names=["x"])),
 }
 

@@ -1,4 +1,4 @@
-"""Events of callers: sessions that a server holds, and calls whose caller left.
+"""Events of callers: sessions that a server holds, and calls whose caller left, or is at another server.
 
 Presence itself is not recorded; its end is. A session is named by its actor and by the id that its program gave it.
 ``caller.left`` is recorded in one unit with what follows from it. Source: docs/agents.md, "A call lives as long as its
@@ -18,6 +18,7 @@ __all__ = [
     "Attendance",
     "Attended",
     "CallerLeft",
+    "CallerReturned",
     "NoticedBy",
     "SessionBegun",
     "SessionMoved",
@@ -41,10 +42,12 @@ class Attended(Record, frozen=True, kw_only=True):
     Args:
         by: what attends it.
         limit_ms: longest time for which it may run without a sign of its caller; None is that of its effect.
+        server: id of the worker of the server at which its caller waits; None where no server answers it.
     """
 
     by: Attendance
     limit_ms: int | None = None
+    server: str | None = None
 
 
 def session_stream(actor_id: str, session: str | None) -> str:
@@ -105,3 +108,14 @@ class CallerLeft(Event, frozen=True, kw_only=True):
     def ends_session(self) -> bool:
         """Whether the session has ended, too."""
         return self.session is not None and self.noticed_by in ("process", "renewal")
+
+
+class CallerReturned(Event, frozen=True, kw_only=True):
+    """The caller of an open call asks again at another server, whose worker is ``server``: the connection ends there.
+
+    The connection that ended at an earlier server is not the end of the caller.
+    """
+
+    TOPIC: ClassVar[str] = "caller.returned"
+    proposal_id: str
+    server: str

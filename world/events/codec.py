@@ -17,7 +17,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.access_events import RightGranted, RightRevoked, TokenCreated, TokenRevoked
 from world.events.base import Event
-from world.events.caller_events import CallerLeft, SessionBegun, SessionMoved
+from world.events.caller_events import CallerLeft, CallerReturned, SessionBegun, SessionMoved
 from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
 from world.events.execution_events import (
     EffectDropped,
@@ -128,6 +128,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     DecisionMade,
     ProposalSuperseded,
     CallerLeft,
+    CallerReturned,
     SessionBegun,
     SessionMoved,
     ExecutionStarted,

@@ -241,6 +241,7 @@ class LogReader:
         upto: int | None = None,
         limit: int | None = None,
         descending: bool = False,
+        skip_archived: bool = False,
     ) -> list[LoggedEvent]:
         """Return the events of a stream in order of version.
 
@@ -250,9 +251,10 @@ class LogReader:
             upto: last version; None is the newest.
             limit: most events to return; None returns all.
             descending: newest first.
+            skip_archived: leave out events whose content was removed from a cut log.
 
         Raises:
-            RefusedError: ``EVENT_ARCHIVED`` where the content of one was removed.
+            RefusedError: ``EVENT_ARCHIVED`` where the content of one was removed, unless they are left out.
         """
         rows = self._store.select(
             events_query(self.backend, stream=True, descending=descending),
@@ -263,6 +265,8 @@ class LogReader:
             count=_ALL if limit is None else limit,
             **key_range(self.log_id),
         )
+        if skip_archived:
+            rows = self._with_content(rows)
         self._refuse_removed(rows)
         return [LoggedEvent(*row) for row in rows]
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from world.events.caller_events import CALLER_LEFT, CallerLeft, NoticedBy
+from world.events.caller_events import CALLER_LEFT, CallerLeft, CallerReturned, NoticedBy
 from world.events.execution_events import EffectRequested, ExecutionCancelled
 from world.events.proposal_events import ProposalHeld
 from world.model.snapshot import EffectAnswer, ErrorValue
@@ -25,7 +25,7 @@ from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import INGRESS, Proposal
 from world.state.proposal_queues import awaits_caller
 
-__all__ = ["Leaving", "calls_of", "hold_for_caller", "leave", "resume_call"]
+__all__ = ["Leaving", "calls_of", "hold_for_caller", "leave", "note_return", "resume_call"]
 
 _NOT_CALLED: Final = "The caller left before the call was begun, so it was not made."
 _UNKNOWN: Final = "The caller left; no result of this call was reported: it failed, or may have been made."
@@ -127,6 +127,20 @@ def _end(work: UnitOfWork, proposal: Proposal, *, is_made: bool) -> Iterator[Ste
 def _tool_calls(proposal: Proposal) -> list[EffectRequested]:
     """Return the requested effects that the actor of a proposal makes itself."""
     return [one for one in proposal.requested.values() if one.offer is not None and one.offer.by_actor]
+
+
+def note_return(work: UnitOfWork, proposal_id: str, server: str) -> None:
+    """Record that the caller of an open attended call asks again at a server, unless the log has it there.
+
+    Args:
+        work: the unit of work.
+        proposal_id: its proposal.
+        server: id of the worker of the server.
+    """
+    proposal = work.realm.proposals.get(proposal_id)
+    if proposal is None or proposal.submitted.attended is None or proposal.caller_at == server:
+        return
+    work.emit(proposal_id, CallerReturned(at=work.at, proposal_id=proposal_id, server=server))
 
 
 # An approval that comes later

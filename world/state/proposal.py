@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
+from world.events.caller_events import CallerReturned
 from world.events.claim_events import EffectClaimed
 from world.events.execution_events import EffectRequested, EffectRetried, ExecutionCancelled, ExecutionStarted
 from world.events.lease_events import ProposalRescheduled
@@ -93,6 +94,7 @@ class Proposal:
     ``scope_rules`` the version of ``world.model.scope_patterns``, and ``intent`` what it carries (INT-14.4).
     ``backup`` says whether its leases were backed up, None where that was not recorded, and ``workspace`` where;
     ``ended_reason`` is why it was superseded, where it says why without a person: such as ``caller left``.
+    ``returned_to`` is the server at which the caller of a call asked again, where that is another one than before.
     ``may_linger``, whether a handler was given up or a worker vanished, so that something that was begun may still hold
     files open.
     """
@@ -124,6 +126,7 @@ class Proposal:
     world_id: str | None = None
     error: ErrorValue | None = None
     ended_reason: str | None = None
+    returned_to: str | None = None
     proposal_id: str = field(init=False, compare=False)
     branch: str = field(init=False, compare=False)
     scope_rules: int = field(init=False, compare=False)
@@ -162,6 +165,12 @@ class Proposal:
         twin.ended_claims = self.ended_claims.copy()
         twin.journal = self.journal.copy()
         return twin
+
+    @property
+    def caller_at(self) -> str | None:
+        """The worker of the server at which the caller of an attended call waits; None where no server is recorded."""
+        attended = self.submitted.attended
+        return self.returned_to or (None if attended is None else attended.server)
 
     @property
     def asked(self) -> Ruling | None:
@@ -284,6 +293,12 @@ def _held(proposal: Proposal, event: ProposalHeld) -> None:
         proposal.deadline = event.at + HELD_FOR_CALLER_MS
 
 
+def _returned(proposal: Proposal, event: CallerReturned) -> None:
+    if proposal.submitted.attended is None or proposal.is_terminal or proposal.caller_at == event.server:
+        raise contradiction(proposal, event, "it is not an open, attended call of another server")
+    proposal.returned_to = event.server
+
+
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:
     if proposal.status != "evaluating":
         _move(proposal, "evaluating")
@@ -356,6 +371,7 @@ def _forget_effects(proposal: Proposal) -> None:
 _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
     ProposalShadowed: _shadowed,
     ProposalHeld: _held,
+    CallerReturned: _returned,
     ProposalJudged: _judged,
     ProposalRescheduled: _rescheduled,
     HumanAnswered: _answered,
@@ -391,5 +407,6 @@ def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
     if step is None:
         raise contradiction(proposal, event, "the event does not belong there")
     step(proposal, event)
-    proposal.held = event if type(event) is ProposalHeld else None
+    if type(event) is not CallerReturned:  # it stays held
+        proposal.held = event if type(event) is ProposalHeld else None
     return proposal

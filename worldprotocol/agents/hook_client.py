@@ -46,6 +46,12 @@ RETURN_S = 2.0
 
 AGAIN_S = 0.1
 
+REPORT_S = 20.0
+"""Longest time for the report of an earlier guard, in seconds: it connects within 10 s, and is answered within 10 s."""
+
+ENDING = "-ending"
+"""End of the name of the socket of a guard that reports, as of ``session_guard``, which most hooks do not load."""
+
 BEFORE = ("PreToolUse", "BeforeTool", "preToolUse")
 """Events whose answer decides whether a call is made."""
 
@@ -230,6 +236,7 @@ def _leave_guard(client: str, options: dict[str, str], event: dict[str, object])
         return
     stated = [word for key in ("--server", "--realm", "--token-file") if key in options for word in (key, options[key])]
     program = [sys.executable, "-I", "-S", FILE, GUARD, "--session", session, *stated]
+    _await_report(name)
     held = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         held.bind(name)
@@ -239,6 +246,19 @@ def _leave_guard(client: str, options: dict[str, str], event: dict[str, object])
         return
     finally:
         held.close()
+
+
+def _await_report(name: str) -> None:
+    """Wait while an earlier guard of the session reports the end of its agent: that ends the calls made until then."""
+    poll, waiting = select.poll(), _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        waiting.connect(f"{name}{ENDING}")
+        poll.register(waiting.fileno(), select.POLLIN)
+        poll.poll(REPORT_S * 1000)
+    except OSError:  # there is none
+        return
+    finally:
+        waiting.close()
 
 
 def _end_guard(client: str, options: dict[str, str], event: dict[str, object]) -> None:

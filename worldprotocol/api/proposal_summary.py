@@ -1,8 +1,9 @@
-"""One-sentence summary of a proposal that no longer waits for human decisions."""
+"""Proposals that no longer wait for human decisions: why, in a sentence, and the calls whose callers left."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any, Final
 
 from world.errors import RefusedError
 from world.events.caller_events import CALLER_LEFT
@@ -10,6 +11,59 @@ from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalS
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
+
+MOST_LEFT: Final = 50
+"""Superseded proposals of a branch that are looked at for those whose callers left, the newest first."""
+
+
+def calls_left(archive: Archive, branch: str, upto: int) -> list[tuple[Proposal, int]]:
+    """Return the calls whose callers left before they were decided, and when (ms since 1970), newest first.
+
+    They are those among the newest ``MOST_LEFT`` proposals of a branch that were superseded and that the log still has.
+
+    Args:
+        archive: archive of the log.
+        branch: the branch.
+        upto: position of the last event.
+
+    Raises:
+        DamagedLogError: as ``Archive.rows`` and ``Archive.event_at``.
+    """
+    found: list[tuple[Proposal, int]] = []
+    for _ in range(MOST_LEFT):
+        rows = archive.rows("newest_ended", {"of_branch": branch, "of_status": "superseded", "upto": upto})
+        if not rows:
+            break
+        position = int(rows[0][0])
+        try:
+            event = decoded(archive.event_at(position))
+            if isinstance(event, ProposalSuperseded) and event.by is None and event.reason == CALLER_LEFT:
+                found.append((archive.proposal(event.proposal_id), event.at))
+        except RefusedError:  # its content was removed from a cut log
+            break
+        upto = position - 1
+    return found
+
+
+def left_entry(proposal: Proposal, at: int) -> dict[str, Any]:
+    """Return a call whose caller left as JSON, as the inbox lists it.
+
+    Args:
+        proposal: one of ``calls_left``.
+        at: when its caller left, ms since 1970.
+    """
+    trace = proposal.submitted.trace or {}
+    return {
+        "proposalId": proposal.proposal_id,
+        "actor": proposal.submitted.actor.to_wire(),
+        "wants": proposal.intent.body.to_wire(),
+        "branch": proposal.branch,
+        "since": proposal.submitted.at,
+        "leftAt": at,
+        "status": proposal.status,
+        "endedReason": CALLER_LEFT,
+        "trace": {name: trace[name] for name in ("client", "session") if name in trace},
+    }
 
 
 def fate_of(archive: Archive, proposal_id: str) -> str:

@@ -272,7 +272,10 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "proposals.answer": _ANSWERED,
     "proposals.cancel": _ANSWERED,
     "proposals.settle": _ANSWERED,
-    "inbox.list": (shape(inbox=array(ref("Entry")), more=FLAG), {"inbox": [_ENTRY], "more": False}),
+    "inbox.list": (
+        shape("callerLeft", inbox=array(ref("Entry")), more=FLAG, callerLeft=array(OBJECT)),
+        {"inbox": [_ENTRY], "more": False},
+    ),
     "worlds.list": (shape(worlds=array(ref("World"))), {"worlds": [_ROW]}),
     "worlds.read": (ref("World"), {**_ROW, "patches": [], "createdBy": None}),
     "worlds.state": (
@@ -339,7 +342,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
     "calls.run": RUN_TERMS,
     "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
-    "sessions.renew": (shape(renewed=INT), {"renewed": 1}),
+    "sessions.renew": (shape(renewed=INT, elsewhere=array(TEXT)), {"renewed": 1, "elsewhere": []}),
     "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
     "calls.end": (
         shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),

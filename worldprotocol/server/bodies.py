@@ -243,9 +243,13 @@ class CallToBegin(StrictBody):
 
 
 class SessionsToRenew(StrictBody):
-    """Sessions of the caller's agents whose processes are there."""
+    """Sessions of the caller's agents whose processes are there.
+
+    `moves`: whether one that another server holds moves to the one that answers.
+    """
 
     sessions: Annotated[list[Name], Field(max_length=1_000)]
+    moves: bool = False
 
 
 class SessionToEnd(StrictBody):

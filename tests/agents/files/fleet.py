@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from world.clock import Clock, SystemClock
+from world.errors import RefusedError
 from worldprotocol.agents import intents
 from worldprotocol.agents.call_values import Allowed, Answer, Denied, ToolCall
 from worldprotocol.agents.files.calls import FileCalls
@@ -21,6 +22,9 @@ from worldprotocol.agents.project import Project
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
+
+NOT_PROPOSED: Any = None
+"""The proposal of a call that was refused before it was proposed."""
 
 ACTORS = ("one", "two", "three")
 
@@ -71,7 +75,10 @@ class Fleet:
 
     def again(self, reader: Reader, intent: Intent, key: str, *, has_own_id: bool = True) -> Call:
         """Ask as ``ask`` does, under a key."""
-        seen = self.files.proposed(self.realm, reader, key, intent, has_own_id=has_own_id)
+        try:
+            seen = self.files.proposed(self.realm, reader, key, intent, has_own_id=has_own_id)
+        except RefusedError as refused:
+            return Call(key, reader, intent, Denied(NOT_PROPOSED, refused.code, refused.message))
         trace: dict[str, Any] = {"client": reader.client, "session": reader.session}
         if reader.agent_id is not None:
             trace["agentId"] = reader.agent_id

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.files.fleet import Fleet, code_of, fleet, reason_of, session_of
+from tests.agents.files.fleet import NOT_PROPOSED, Fleet, code_of, fleet, reason_of, session_of
 from world.audit.verify import verify
 from world.clock import ManualClock
 from worldprotocol.agents import intents
@@ -37,9 +37,13 @@ def agents(tmp_path: Path, clock: ManualClock) -> Iterator[Fleet]:
 def refused(agents: Fleet, reader: Reader, *, name: str = NAME) -> tuple[str, str]:
     """Write a file that must not be written; return code and sentence."""
     before = agents.path(name).read_text() if agents.path(name).exists() else None
+    size = agents.realm.log.head().size
     call = agents.write(reader, name, "lost\n")
     assert isinstance(call.answer, Denied), call.answer
     assert (agents.path(name).read_text() if agents.path(name).exists() else None) == before
+    if call.answer.proposal is NOT_PROPOSED:
+        assert agents.realm.log.head().size == size
+        return call.answer.code, call.answer.reason
     ended = agents.realm.proposal(call.answer.proposal.proposal_id)
     assert (ended.status, ended.error and ended.error.code) == ("failed", call.answer.code)
     assert not agents.realm.realm().klis.leases
@@ -50,6 +54,28 @@ def test_a_file_that_was_not_read_is_not_written_whole(agents: Fleet) -> None:
     code, reason = refused(agents, ONE)
     assert code == "NOT_READ"
     assert "Read it, then write it" in reason
+
+
+@pytest.mark.requirement("KM-3.2")
+def test_a_write_of_an_unread_file_neither_waits_for_its_holder_nor_holds_it(agents: Fleet) -> None:
+    agents.read(TWO, NAME)
+    held = agents.ask(TWO, agents.writing(NAME))
+    assert code_of(held) == "allowed"
+    leases, size = set(agents.realm.realm().klis.leases), agents.realm.log.head().size
+    assert code_of(agents.ask(ONE, agents.writing(NAME))) == "NOT_READ"
+    assert (set(agents.realm.realm().klis.leases), agents.realm.log.head().size) == (leases, size)
+    assert not agents.realm.realm().klis.requests
+    agents.end(held)
+
+
+def test_a_write_of_a_guarded_file_is_recorded_also_where_it_was_not_read(agents: Fleet) -> None:
+    agents.path(".claude").mkdir()
+    agents.path(".claude/settings.json").write_text("{}")
+    call = agents.write(ONE, ".claude/settings.json", "lost")
+    assert isinstance(call.answer, Denied)
+    assert call.answer.proposal is not NOT_PROPOSED
+    assert agents.realm.proposal(call.answer.proposal.proposal_id).intent.body.input["guarded"]
+    assert not agents.realm.realm().klis.leases
 
 
 def test_a_file_that_was_read_is_written(agents: Fleet) -> None:

@@ -104,10 +104,10 @@ class Readings(RuleBasedStateMachine):
         text = (self.believed.get(key, "") if is_whole else now or "") + self.line() + "\n"
         call = self.fleet.ask(reader, self.fleet.writing(name, is_whole=is_whole))
         expected = "allowed"
-        if self.is_written(name):
+        if is_whole and now is not None and key not in self.known:
+            expected = "NOT_READ"  # at once
+        elif self.is_written(name):
             expected = "waiting"
-        elif is_whole and now is not None and key not in self.known:
-            expected = "NOT_READ"
         elif is_whole and now is not None and self.known[key] != now:
             expected = "STALE_READ"
         assert code_of(call) == expected, call.answer

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from examples.frameworks.desk import REQUEST, TOOLS, Books
 from examples.frameworks.scripted_messages import scripted_messages
 from tests.agents.frameworks.proposals import LARGE, PAGES, SMALL, TOO_LARGE, approve, result_of, states
 from worldprotocol.agents.frameworks.claude_agent import GovernedHooks
+from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.slow
@@ -163,3 +167,50 @@ def test_claude_code_makes_no_call_where_the_hook_fails(realm: Realm, tmp_path: 
 
     assert "hook" in asyncio.run(run())
     assert not (tmp_path / "books.txt").exists()
+
+
+@pytest.fixture
+def coding(tmp_path: Path) -> Iterator[Realm]:
+    """Return a realm of coding agents."""
+    shutil.copytree(str(files("worldprotocol") / "templates" / "coding-agents"), tmp_path / "realm")
+    with Realm.from_config(read_config(tmp_path / "realm" / "world.toml"), create=True) as opened:
+        opened.register("bot", "agent", binding={"kind": "auto_approve"})
+        yield opened
+
+
+def test_files_of_a_project_are_read_and_written_as_by_installed_hooks(coding: Realm, tmp_path: Path):
+    file = tmp_path / "project" / "app.py"
+    file.parent.mkdir()
+    file.write_text("x = 1\n")
+    session = Session(coding, tools={}, project=file.parent)
+
+    def before(tool: str, call_id: str, **more: Any) -> dict[str, Any]:
+        given = {"file_path": str(file), **({"content": "x = 2\n"} if tool == "Write" else {})}
+        told = asyncio.run(session.send("PreToolUse", tool, given, call_id, **more))["hookSpecificOutput"]
+        return {"decision": told["permissionDecision"], "reason": told["permissionDecisionReason"]}
+
+    def after(tool: str, call_id: str) -> None:
+        assert asyncio.run(session.send("PostToolUse", tool, {}, call_id, tool_response="done")) == {}
+
+    size = coding.log.head().size
+    unread = before("Write", "w1")
+    assert (unread["decision"], "has not read all of it" in unread["reason"]) == ("deny", True)
+    assert coding.log.head().size == size
+    assert before("Read", "r1")["decision"] == "allow"
+    [lease] = coding.realm().klis.leases.values()
+    assert lease.triple.resource.text.startswith("CONTENT:sha256-")
+    after("Read", "r1")
+    file.write_text("x = 3\n")  # outside of the protocol
+    stale = before("Write", "w2")
+    assert (stale["decision"], "is not what this session last read" in stale["reason"]) == ("deny", True)
+    [ended] = [one for one in coding.proposals() if one.intent.body.type == "file.edit"]
+    assert (ended.error and ended.error.code, dict(coding.realm().klis.leases)) == ("STALE_READ", {})
+    assert before("Read", "r2")["decision"] == "allow"
+    after("Read", "r2")
+    assert before("Write", "w3", agent_id="sub")["decision"] == "deny"  # a subagent has its own reading
+    assert before("Write", "w4")["decision"] == "allow"
+    file.write_text("x = 2\n")
+    after("Write", "w4")
+    assert before("Write", "w5")["decision"] == "allow"  # it wrote what is there
+    after("Write", "w5")
+    assert not coding.realm().klis.leases

@@ -2,8 +2,9 @@
 
 A read takes ``CONSUMES CONTENT:`` of the content that is there, which nothing mutates; it counts as read if the same
 content is there after it. A write of a whole file is refused under its lease where the file is not the content that its
-session last read or wrote: ``STALE_READ`` names who changed it, and without such a content it is ``NOT_READ``. A new
-file needs none, and neither does an edit that carries its context. Source: docs/agents.md.
+session last read or wrote: ``STALE_READ`` names who changed it. Without such a content it is ``NOT_READ``, before it is
+proposed, so that it waits for nothing. A new file needs none, and neither does an edit that carries its context.
+Source: docs/agents.md.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import is_claim_of, is_proposed_as
 from worldprotocol.agents.files.hashes import content_hash, is_hash
 from worldprotocol.agents.files.history import Reader, base_of, inputs_changed, reader_of
-from worldprotocol.agents.files.refusals import FileFault, fault
+from worldprotocol.agents.files.refusals import FileFault, fault, not_read
 from worldprotocol.agents.files.uses import FileUse, scan_key
 from worldprotocol.agents.intents import Intent
 from worldprotocol.agents.project import Project
@@ -82,6 +85,9 @@ class FileCalls:
             key: the key of the call.
             intent: the call.
             has_own_id: whether the key is the id of this call alone.
+
+        Raises:
+            RefusedError: ``NOT_READ``; nothing is proposed, and no lease is requested.
         """
         if intent.action not in _OF_FILES:
             return intent
@@ -104,7 +110,20 @@ class FileCalls:
                 if _bases(one.intent.body.input) != _bases(seen) and reader_of(one.submitted) == reader:
                     calls = ToolCalls(realm, reader.actor_id, reader.client)
                     calls.give_up(one.intent.intent_id, "The call was made again after another reading.")
+            if equal is None and intent.action != _READ and not intent.input.get("guarded"):
+                self._check_read(intent, seen)  # what the policy says of a guarded file is recorded
         return Intent(intent.action, {**intent.input, **seen}, intent.files)
+
+    def _check_read(self, intent: Intent, seen: Mapping[str, Any]) -> None:
+        """Refuse a write of a whole file that its session has not read.
+
+        Raises:
+            RefusedError: ``NOT_READ``.
+        """
+        for path in sorted(intent.files.whole):
+            reason = not_read(intent.action, path, _base(seen, path), self._content(path))
+            if reason is not None:
+                raise RefusedError(ErrorCode.NOT_READ, f"{reason}.", path=path)
 
     def _continue(self, actor_id: str, key: str, seen: dict[str, Any]) -> None:
         with self._mutex:

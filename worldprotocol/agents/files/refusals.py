@@ -13,7 +13,7 @@ from worldprotocol.agents.files.history import FileChange, Reader, base_of, chan
 from worldprotocol.api.proposal_summary import moment
 from worldprotocol.api.realm import Realm
 
-__all__ = ["FileFault", "fault"]
+__all__ = ["FileFault", "fault", "not_read"]
 
 FileFault = tuple[ErrorCode, str]
 """Why a call must not be made: the code, and a sentence for the agent."""
@@ -23,6 +23,32 @@ MOST_COMPARED: Final = 100
 
 MOST_NAMED: Final = 3
 """Changes that a refusal names."""
+
+
+_UNKNOWN: Final = (
+    "{} cannot be compared with what this session read: it is no regular file, has more than "
+    f"{MAX_BYTES // 2**20} MiB, or the server may not read it. Change it by an edit that names what it replaces"
+)
+_NOT_READ: Final = (
+    "{} exists, and this session has not read all of it, or it changed while it was read. Read it, then write it; or "
+    "change it by an edit that names the text it replaces"
+)
+
+
+def not_read(action: str, path: str, base: str | None, now: str | None) -> str | None:
+    """Return why a whole file must not be written that its session has not read; None for any other file.
+
+    That does not depend on a lease, so the call is refused before it is proposed.
+
+    Args:
+        action: of the call.
+        path: the file.
+        base: the content that the session last read or wrote; None is none.
+        now: the content that is there; None where there is no file.
+    """
+    if _code(action, base, now) != ErrorCode.NOT_READ:
+        return None
+    return _UNKNOWN.format(path) if now == UNKNOWN else _NOT_READ.format(path)
 
 
 def fault(realm: Realm, proposal: Proposal, path: str, base: str | None, now: str | None) -> FileFault | None:
@@ -50,15 +76,9 @@ def _code(action: str, base: str | None, now: str | None) -> ErrorCode | None:
 def _sentence(realm: Realm, proposal: Proposal, code: ErrorCode, found: tuple[str, str | None, str | None]) -> str:
     path, base, now = found
     if now == UNKNOWN:
-        return (
-            f"{path} cannot be compared with what this session read: it is no regular file, has more than "
-            f"{MAX_BYTES // 2**20} MiB, or the server may not read it. Change it by an edit that names what it replaces"
-        )
+        return _UNKNOWN.format(path)
     if code == ErrorCode.NOT_READ:
-        return (
-            f"{path} exists, and this session has not read all of it, or it changed while it was read. Read it, then "
-            "write it; or change it by an edit that names the text it replaces"
-        )
+        return _NOT_READ.format(path)
     reader = reader_of(proposal.submitted)
     known = None if base is None else base_of(realm, reader, path, content=base)
     [(proposed,)] = realm.archive.rows("place", {"of_proposal": proposal.proposal_id})

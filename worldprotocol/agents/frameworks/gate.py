@@ -127,6 +127,7 @@ class ToolGate:
         call_id: str,
         session: str = "",
         intent: Intent | None = None,
+        agent_id: str | None = None,
     ) -> Begun:
         """Propose a call, wait for the time of the gate, and claim it where it is allowed.
 
@@ -136,12 +137,13 @@ class ToolGate:
             call_id: the caller's own id of the call, the same where it is repeated.
             session: within which that id is unique.
             intent: what the call is where the tool has no action of its own; None is ``tool.use``.
+            agent_id: id of the subagent that makes it; None is the agent itself.
 
         Raises:
             RefusedError: faults of the program or the realm, such as ``UNKNOWN_ACTION``, ``RIGHT_MISSING``,
                 ``NOT_THE_VERIFIED_ACTOR`` and ``LOG_UNAVAILABLE``.
         """
-        how, given, call = self._call(tool, arguments, call_id, session, intent)
+        how, given, call = self._call(tool, arguments, call_id, session, intent, agent_id)
         found = self._answered(call)
         if isinstance(found, tuple):
             proposal_id, claim = found
@@ -153,10 +155,24 @@ class ToolGate:
                 return permit
             else:
                 reason = f"Of the values of {empty!r} none is within the approved scope. Nothing was done"
-            self._report(permit, None, ("TOOL_NOT_CALLED", reason))
-            return Refusal("TOOL_NOT_CALLED", reason, proposal_id)
+            return self.refuse(permit, "TOOL_NOT_CALLED", reason)
         assert found is not None
         return found
+
+    def refuse(self, permit: Permit, code: str, reason: str) -> Refusal:
+        """Report that an allowed call is not made, and return that.
+
+        Args:
+            permit: its permit.
+            code: code of the failure.
+            reason: why, in a sentence without its end.
+        """
+        self._report(permit, None, (code, reason))
+        return Refusal(code, reason, permit.proposal_id)
+
+    def has_action(self, tool: str) -> bool:
+        """Return whether a tool has an action of its own."""
+        return tool in self._tools and self._tools[tool].action is not None
 
     def look(
         self, tool: str, arguments: Mapping[str, Any], call_id: str, session: str = ""
@@ -175,7 +191,7 @@ class ToolGate:
         Raises:
             RefusedError: as ``begin``.
         """
-        found = self._answered(self._call(tool, arguments, call_id, session, None)[2], is_question=True)
+        found = self._answered(self._call(tool, arguments, call_id, session)[2], is_question=True)
         assert not isinstance(found, tuple)
         return found
 
@@ -186,7 +202,13 @@ class ToolGate:
         return await in_thread(partial(self.look, tool, arguments, call_id, session), "worldprotocol-call")
 
     def _call(
-        self, tool: str, arguments: Mapping[str, Any], call_id: str, session: str, intent: Intent | None
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        call_id: str,
+        session: str,
+        intent: Intent | None = None,
+        agent_id: str | None = None,
     ) -> tuple[GovernedTool, dict[str, Any], ToolCall]:
         how = self._tools.get(tool)
         given = _json(arguments)
@@ -199,7 +221,13 @@ class ToolGate:
             key_of(self._client, session, call_id or uuid4().hex),
             intent.action,
             intent.input,
-            trace={"client": self._client, "session": session, "callId": call_id, "tool": tool},
+            trace={
+                "client": self._client,
+                "session": session,
+                "callId": call_id,
+                "tool": tool,
+                **({} if agent_id is None else {"agentId": agent_id}),
+            },
             scope=(*patterns_of(how.narrows, given), *how.writes),
             attempt=uuid4().hex[:16],
         )
@@ -214,7 +242,11 @@ class ToolGate:
         intent: Intent | None = None,
     ) -> Begun:
         """Propose a call in a thread of its own; see ``begin``. A cancelled task leaves no claim behind."""
-        beginning = in_thread(partial(self.begin, tool, arguments, call_id, session, intent), "worldprotocol-call")
+        return await self.begun_async(partial(self.begin, tool, arguments, call_id, session, intent))
+
+    async def begun_async(self, begin: Callable[[], Begun]) -> Begun:
+        """Return what a function returns that begins a call, in a thread of its own; see ``begin_async``."""
+        beginning = in_thread(begin, "worldprotocol-call")
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:
@@ -289,8 +321,8 @@ class ToolGate:
         await self.made_async(permit, result if read is None else read(result))
         return result
 
-    def made(self, permit: Permit, value: Any) -> None:
-        """Report a result; an exception in its place is a failure.
+    def made(self, permit: Permit, value: Any, more: Mapping[str, Any] | None = None) -> None:
+        """Report a result, with further members; an exception in its place is a failure.
 
         A report that fails is logged, and the call is in doubt: the tool has run, and its result is the caller's. So is
         an action that fails after the call.
@@ -298,7 +330,7 @@ class ToolGate:
         if isinstance(value, Exception):
             self._report(permit, None, ("TOOL_FAILED", f"{type(value).__name__}: {value}"[:MAX_DETAIL]))
         else:
-            self._report(permit, _recorded(value, keep=self._keep_results), None)
+            self._report(permit, {**_recorded(value, keep=self._keep_results), **(more or {})}, None)
 
     async def made_async(self, permit: Permit, value: Any) -> None:
         """Report in a thread of its own, also where the task is cancelled meanwhile; see ``made``."""

@@ -5,10 +5,11 @@ closed terminal ends it, and nothing of the agent: no descriptors, no folder, no
 and the files of certificates. It holds a
 pidfd of the agent, which is the nearest process above the hook that is not a shell of the hook.
 
-- Every 5 s it renews the session.
+- Every 5 s it renews the session at the server that holds it, which is another attempt where a balancer chose another.
 - The end of the agent it reports at once, and again until the server has answered.
-- It binds the name of its socket, so that a session has one guard, and releases it when the agent has ended. A
-  connection to the socket says that the session ended.
+- It binds the name of its socket, so that a session has one guard. A connection to the socket says that the session
+  ended. When the agent has ended, it binds a second name, and then releases the first; while that one is bound, hooks
+  of a process that continues the session wait, so that the report ends no call of theirs.
 
 ``hook_client.py`` loads this module without its package, so it imports built-in and extension modules alone.
 """
@@ -25,11 +26,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
+    Send = Callable[[str, list[int]], dict[str, object] | None]
+
 INTERVAL_S = 5.0
 """Time between two renewals, in seconds: the server takes a session for left after 15 s without one."""
 
 ANSWER_S = 10.0
 """Longest time for an answer, in seconds."""
+
+ATTEMPTS = 16
+"""Most renewals in succession that reach servers which do not hold the session."""
+
+MOVES_S = 9.0
+"""Time without a renewal at the server that holds the session after which it moves, in seconds: two rounds."""
+
+ENDING = "-ending"
+"""End of the second name of a socket, which a guard has while it reports the end of its agent."""
 
 REPORT_S = 600.0
 """How long it is tried to report the end of the agent, in seconds."""
@@ -39,6 +51,9 @@ PAUSE_S = 1.0
 
 PASSING = (401, 408, 429)
 """Refusals that may pass: a token is replaced, a server has much to do."""
+
+RENEW, MOVE, END = "renew", "renew there", "end"
+"""What a guard sends: the first word is the operation."""
 
 MOST_DESCRIPTORS = 1 << 20
 _KEPT = (b"WORLDCTL_TOKEN", b"SSL_CERT_FILE", b"SSL_CERT_DIR")
@@ -135,35 +150,41 @@ def run(http: "ModuleType", words: "Sequence[str]") -> None:
     """
     options = dict(zip(words[::2], words[1::2], strict=True))
     session = _json.encode_basestring_ascii(options["--session"])
-    bodies = {"renew": f'{{"sessions": [{session}]}}', "end": f'{{"session": {session}, "noticedBy": "process"}}'}
+    bodies = {
+        RENEW: f'{{"sessions": [{session}]}}',
+        MOVE: f'{{"sessions": [{session}], "moves": true}}',
+        END: f'{{"session": {session}, "noticedBy": "process"}}',
+    }
 
-    def send(operation: str, watched: list[int]) -> bool:
-        path, end = f"{http.realm_path(options)}/sessions:{operation}", time.monotonic() + ANSWER_S
+    def send(operation: str, watched: list[int]) -> "dict[str, object] | None":
+        path, end = f"{http.realm_path(options)}/sessions:{operation.partition(' ')[0]}", time.monotonic() + ANSWER_S
+        body = bodies[operation].encode()
         try:
-            http.sent(options["--server"], path, http.signed(options), bodies[operation].encode(), watched, end)
-        except http.LeftError:
-            return True
+            answer = http.sent(options["--server"], path, http.signed(options), body, watched, end)
+            return dict(http.read_object(answer))
+        except (http.LeftError, ValueError):
+            return {}
         except http.FailedError as failed:
-            return 400 <= failed.status < 500 and failed.status not in PASSING
-        return True
+            return {} if 400 <= failed.status < 500 and failed.status not in PASSING else None
 
     look_after(int(options["--agent"]), int(options["--socket"]), send)
 
 
-def look_after(agent: int, name: int, send: "Callable[[str, list[int]], bool]") -> None:
+def look_after(agent: int, name: int, send: "Send") -> None:
     """Renew a session until it ends, and report the end of its agent.
 
     Args:
         agent: pidfd of the agent.
         name: descriptor of the socket that has the name of the guard.
-        send: sends an operation, ``renew`` or ``end``, and returns whether it need not be sent again; it gives up when
-            one of the descriptors is ready.
+        send: sends an operation, and returns the answer; empty where it need not be sent again, None where it is to be.
+            It gives up when one of the descriptors is ready.
     """
     notice = _socket.socket(fileno=name)
     poll = select.poll()
     poll.register(agent, select.POLLIN)
     poll.register(name, select.POLLIN)
     due = time.monotonic()
+    reached = due - MOVES_S
     while True:
         ready = [descriptor for descriptor, _ in poll.poll(max(0.0, due - time.monotonic()) * 1000)]
         if agent in ready:
@@ -172,13 +193,48 @@ def look_after(agent: int, name: int, send: "Callable[[str, list[int]], bool]") 
             return
         if time.monotonic() >= due:
             due = time.monotonic() + INTERVAL_S
-            send("renew", [agent])
-    address = notice.getsockname()
+            reached = renew(send, agent, reached)
+    report(send, notice)
+
+
+def renew(send: "Send", agent: int, reached: float) -> float:
+    """Renew a session at the server that holds it, and return when that was reached last, by ``time.monotonic``.
+
+    The session moves to another server once the one that holds it was not reached for a time.
+
+    Args:
+        send: as of ``look_after``.
+        agent: pidfd of the agent.
+        reached: when that server was reached last, by ``time.monotonic``.
+    """
+    for _ in range(ATTEMPTS):
+        answer = send(RENEW, [agent])
+        if answer is None:
+            return reached
+        if not answer.get("elsewhere"):
+            return time.monotonic()
+    is_lost = time.monotonic() - reached >= MOVES_S
+    return time.monotonic() if is_lost and send(MOVE, [agent]) is not None else reached
+
+
+def report(send: "Send", notice: _socket.socket) -> None:
+    """Report the end of the agent, until the server has answered or another process continues the session.
+
+    Args:
+        send: as of ``look_after``.
+        notice: the socket that has the name of the guard.
+    """
+    poll, end = select.poll(), time.monotonic() + REPORT_S
+    ending = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        ending.bind(notice.getsockname() + ENDING.encode())
+        ending.listen()
+        poll.register(ending.fileno(), select.POLLIN)
+    except OSError:  # an earlier guard of the session reports still
+        pass
     notice.close()
-    end = time.monotonic() + REPORT_S
-    while not send("end", []) and time.monotonic() < end:
-        time.sleep(PAUSE_S)
-        if _has_guard(address):  # the session was continued by another process of the agent
+    while send(END, []) is None and time.monotonic() < end:
+        if poll.poll(PAUSE_S * 1000):  # a hook waits
             return
 
 
@@ -191,15 +247,3 @@ def _is_notified(notice: _socket.socket) -> bool:
         return int.from_bytes(credentials[4:8], sys.byteorder) == posix.getuid()
     finally:
         peer.close()
-
-
-def _has_guard(address: bytes) -> bool:
-    """Return whether another guard has the name."""
-    probe = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    try:
-        probe.bind(address)
-    except OSError:
-        return True
-    finally:
-        probe.close()
-    return False

@@ -1,4 +1,4 @@
-"""Sessions of agents' programs on the log, and the record that a caller left.
+"""Sessions of agents' programs on the log, and the records that a caller left, or returned to another server.
 
 A session is on the log from its first renewal on, with the server that its renewals reach. It has ended when a caller
 left that ends it (``world.events.caller_events``); with another renewal it begins again.
@@ -7,17 +7,30 @@ left that ends it (``world.events.caller_events``); with another renewal it begi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from world.events.base import Event
 from world.events.caller_events import CallerLeft, SessionBegun, SessionMoved, session_stream
-from world.pipeline.callers import Leaving, calls_of, leave, resume_call
+from world.pipeline.callers import Leaving, calls_of, leave, note_return, resume_call
 from world.pipeline.driver import advance
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.decoding import decoded
 from worldprotocol.api.realm import Realm
 
-__all__ = ["HeldSession", "Leaving", "caller_left", "held_session", "hold_session", "resume_held_call"]
+__all__ = [
+    "HeldSession",
+    "Leaving",
+    "RecordedSession",
+    "caller_left",
+    "caller_returned",
+    "held_session",
+    "hold_session",
+    "recorded_session",
+    "resume_held_call",
+]
+
+AT_ONCE: Final = 16
+"""Events of a session that are read at once, newest first, until one says whether it has ended."""
 
 
 class HeldSession(NamedTuple):
@@ -26,12 +39,47 @@ class HeldSession(NamedTuple):
     Args:
         client: its program.
         server: id of the worker of the server that holds it.
-        since: since when that server holds it, ms since 1970.
     """
 
     client: str
     server: str
-    since: int
+
+
+class RecordedSession(NamedTuple):
+    """What was read of a session.
+
+    Args:
+        version: of the last event of its stream that was read.
+        held: the session after that event; None where it is not recorded, or has ended.
+    """
+
+    version: int
+    held: HeldSession | None
+
+
+def recorded_session(realm: Realm, actor_id: str, session: str, known: RecordedSession | None) -> RecordedSession:
+    """Return a session of an actor as the log has it; only what was appended since it was read last is read.
+
+    Args:
+        realm: the realm.
+        actor_id: its actor.
+        session: its id.
+        known: what was read last; None where nothing was.
+    """
+    stream = session_stream(actor_id, session)
+    if known is not None:
+        newer = realm.log.stream(stream, after=known.version, skip_archived=True)
+        version = newer[-1].version if newer else known.version
+        return RecordedSession(version, _folded(map(decoded, newer), known.held))
+    found: list[Event] = []
+    newest, upto = 0, None
+    while rows := realm.log.stream(stream, upto=upto, limit=AT_ONCE, descending=True, skip_archived=True):
+        newest, upto = newest or rows[0].version, rows[-1].version - 1
+        for event in map(decoded, rows):
+            found.append(event)
+            if isinstance(event, SessionBegun) or (isinstance(event, CallerLeft) and event.ends_session):
+                return RecordedSession(newest, _folded(reversed(found)))
+    return RecordedSession(newest, _folded(reversed(found)))
 
 
 def held_session(realm: Realm, actor_id: str, session: str) -> HeldSession | None:
@@ -42,12 +90,10 @@ def held_session(realm: Realm, actor_id: str, session: str) -> HeldSession | Non
         actor_id: its actor.
         session: its id.
     """
-    return _folded(_events(realm, session_stream(actor_id, session)))
+    return recorded_session(realm, actor_id, session, None).held
 
 
-def hold_session(
-    realm: Realm, actor_id: str, session: str, client: str, version: str | None = None, *, after_ms: int = 0
-) -> None:
+def hold_session(realm: Realm, actor_id: str, session: str, client: str, version: str | None = None) -> None:
     """Record that this process holds a session; nothing is recorded where the log says so.
 
     Args:
@@ -56,18 +102,17 @@ def hold_session(
         session: its id.
         client: its program.
         version: version of the program, where it states one.
-        after_ms: time for which another server keeps a session at least, in ms.
     """
     stream, me = session_stream(actor_id, session), realm._acting.worker
 
     def command(work: UnitOfWork) -> None:
-        known = _folded([*_events(realm, stream), *_own(work, stream)])
+        known = _folded(_own(work, stream), held_session(realm, actor_id, session))
         if known is None:
             begun = SessionBegun(
                 at=work.at, actor_id=actor_id, session=session, client=client, server=me, version=version
             )
             work.emit(stream, begun)
-        elif known.server != me and work.at - known.since >= after_ms:
+        elif known.server != me:
             work.emit(stream, SessionMoved(at=work.at, actor_id=actor_id, session=session, server=me))
 
     command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
@@ -92,9 +137,10 @@ def caller_left(
         left = caller if isinstance(caller, Leaving) else caller(work)
         if left is None:
             return []
-        stream = session_stream(left.actor_id, left.session)
-        ends = left.session is not None and left.calls is None
-        known = _folded([*_events(realm, stream), *_own(work, stream)]) if ends else None
+        known = None
+        if left.session is not None and left.calls is None:
+            own = _own(work, session_stream(left.actor_id, left.session))
+            known = _folded(own, held_session(realm, left.actor_id, left.session))
         if of_holder and known is not None and known.server != realm._acting.worker:
             return []
         ended = [one.proposal_id for one in calls_of(work, left)]
@@ -103,6 +149,21 @@ def caller_left(
 
     command.any_schema = True  # type: ignore[attr-defined]
     return realm._acting.run(command)
+
+
+def caller_returned(realm: Realm, proposal_id: str) -> None:
+    """Record that the caller of an open call asks again at this process; nothing is recorded where the log says so.
+
+    Args:
+        realm: the realm, open for acting.
+        proposal_id: its proposal.
+    """
+
+    def command(work: UnitOfWork) -> None:
+        note_return(work, proposal_id, realm._acting.worker)
+
+    command.any_schema = True  # type: ignore[attr-defined]
+    realm._acting.run(command)
 
 
 def resume_held_call(realm: Realm, proposal_id: str) -> None:
@@ -115,21 +176,16 @@ def resume_held_call(realm: Realm, proposal_id: str) -> None:
     realm._acting.run(lambda work: advance(work, resume_call(work, proposal_id)))
 
 
-def _events(realm: Realm, stream: str) -> list[Event]:
-    return [decoded(one) for one in realm.log.read(stream=stream, skip_archived=True)]
-
-
 def _own(work: UnitOfWork, stream: str) -> list[Event]:
     return [one.event for one in work.emitted if one.stream == stream]
 
 
-def _folded(events: Iterable[Event]) -> HeldSession | None:
-    held: HeldSession | None = None
+def _folded(events: Iterable[Event], held: HeldSession | None = None) -> HeldSession | None:
     for event in events:
         if isinstance(event, SessionBegun):
-            held = HeldSession(event.client, event.server, event.at)
+            held = HeldSession(event.client, event.server)
         elif isinstance(event, SessionMoved) and held is not None:
-            held = held._replace(server=event.server, since=event.at)
+            held = held._replace(server=event.server)
         elif isinstance(event, CallerLeft) and event.ends_session:
             held = None
     return held

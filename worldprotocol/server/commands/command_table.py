@@ -116,7 +116,7 @@ _BINDING: Final = (
 _ALL: Final = (
     _row("submit", _ACT, f"--actor=caller --input=json --scope=text --note=text --intents=file {_START}", "text"),
     _row("project", _ACT, f"--actor=caller --events=file {_START}", "json"),
-    _row("inbox", _PROPOSALS, "--for=text --at=read", kind="own"),
+    _row("inbox", _PROPOSALS, "--for=text --at=read --caller-left", kind="own"),
     _row("decide", ("approver", "actor"), "--by=caller --scope=text --to=text --reason=text", "text text", kind="own"),
     _row("settle", _OPERATE, kind="engine"),
     _row(

@@ -20,7 +20,13 @@ from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import EFFECT
 from worldprotocol.agents.command_runs import has_begun, is_run
-from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
+from worldprotocol.api.callers.sessions import (
+    HeldSession,
+    Leaving,
+    caller_left,
+    hold_session,
+    recorded_session,
+)
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.governed.heard_callers import CallerName
 from worldprotocol.server.governed.presence import Presence
@@ -35,12 +41,6 @@ _LOGGER = logging.getLogger("worldprotocol.server")
 
 INTERVAL_S: Final = 1.0
 """Time between two looks for callers that are gone, in seconds."""
-
-KEPT_MS: Final = 6_000
-"""Time for which a server keeps a session whose renewals reach another one, in ms.
-
-Two renewals follow within the time after which the session is silent for that server, so one of them moves it.
-"""
 
 TAKES_OVER_S: Final = 10.0
 """Time between two looks for sessions whose server ended, in seconds."""
@@ -102,13 +102,13 @@ class AbsentCallers:
         caller_left(self.realm, leaving)
 
     def end_departed(self, proposal_id: str) -> None:
-        """End a call whose connection ended, unless its caller returned or an equal call has begun it."""
+        """End a call whose connection ended, unless its caller returned, here or elsewhere, or an equal one is made."""
+        here = (None, self.realm._acting.worker)
 
         def is_made(_: UnitOfWork, proposal: Proposal) -> bool | None:
             departed = self.presence.departed()
-            own = departed.get(proposal_id)
-            is_back = proposal_id not in departed or any(key != own for key in _keys(proposal))
-            return None if is_back else False
+            own, is_back = departed.get(proposal_id), proposal_id not in departed or proposal.caller_at not in here
+            return None if is_back or any(key != own for key in _keys(proposal)) else False
 
         self.end_call(proposal_id, "connection", is_made)
         self.presence.settle(proposal_id)
@@ -148,26 +148,34 @@ class AbsentCallers:
             self.running.dismiss((actor_id, key))
         if of_holder and not self.presence.is_silent(name):
             return ended
-        held = held_session(self.realm, *name) if of_holder else None
-        if held is None:
-            self.presence.forget(name)
-        elif held.server != self.realm._acting.worker:
+        if of_holder and self._is_elsewhere(name):
             self.presence.drop(name)
+        elif not of_holder or self._held(name) is None:
+            self.presence.forget(name)
         return ended
 
-    def hold_renewed(self, name: CallerName) -> None:
-        """Record that this server holds a session whose renewal reached it.
+    def hold_renewed(self, name: CallerName, *, moves: bool) -> bool:
+        """Record that this server holds a session whose renewal reached it, and return whether it does.
 
-        A server that has held it for a short time keeps it, so that renewals that reach several servers in turn are
-        not recorded each.
+        Args:
+            name: actor and id of the session.
+            moves: whether it moves here from another server that runs; from one that ended, it always does.
         """
-        known, held = self.presence.program(name), held_session(self.realm, *name)
-        client = self._stated_client(name) if held is None else held.client
-        acting = self.realm._acting
-        is_held = held is not None and (held.server == acting.worker or acting.now_ms() - held.since < KEPT_MS)
-        if client is not None and not is_held:
-            version = None if known is None else known.version
-            hold_session(self.realm, *name, client, version, after_ms=KEPT_MS)
+        known, held, acting = self.presence.program(name), self._held(name), self.realm._acting
+        if held is None:
+            client = self._stated_client(name)
+            if client is not None:
+                hold_session(self.realm, *name, client, None if known is None else known.version)
+        elif held.server != acting.worker:
+            if not moves and not acting.is_gone(held.server):
+                return False
+            hold_session(self.realm, *name, held.client)
+        return True
+
+    def _held(self, name: CallerName) -> HeldSession | None:
+        read = recorded_session(self.realm, *name, self.presence.recorded(name))
+        self.presence.record(name, read)
+        return read.held
 
     def end_run(self, name: CallerName) -> None:
         """End the call of a run that is silent."""
@@ -199,14 +207,19 @@ class AbsentCallers:
         actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal, work)
         if run is not None:
             return not self.running.is_heard((actor_id, run), MISSES_S)
-        session = str((proposal.submitted.trace or {}).get("session"))
-        return self.presence.is_silent((actor_id, session), MISSES_S)
+        name = (actor_id, str((proposal.submitted.trace or {}).get("session")))
+        return self.presence.is_silent(name, MISSES_S) and not self._is_elsewhere(name)
+
+    def _is_elsewhere(self, name: CallerName) -> bool:
+        """Return whether another server holds a session, which hears its renewals; some may reach this one, too."""
+        held = self._held(name)
+        return held is not None and held.server != self.realm._acting.worker
 
     def take_over(self) -> None:
         """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
         acting = self.realm._acting
         for name, calls in _by_session(self.realm.realm().proposals.values()).items():
-            actor_id, held = name[0], held_session(self.realm, *name)
+            actor_id, held = name[0], self._held(name)
             if held is not None and held.server != acting.worker and acting.is_gone(held.server):
                 hold_session(self.realm, *name, held.client)
                 self.presence.hear(name)
@@ -215,7 +228,7 @@ class AbsentCallers:
                 self.running.expect((actor_id, key))
 
     def _client(self, name: CallerName, calls: Iterable[Proposal]) -> str:
-        held = held_session(self.realm, *name)
+        held = self._held(name)
         return self._stated_client(name, calls) or (UNKNOWN if held is None else held.client)
 
     def _stated_client(self, name: CallerName, calls: Iterable[Proposal] | None = None) -> str | None:

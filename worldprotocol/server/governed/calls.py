@@ -19,6 +19,7 @@ from world.state.effect_claim import EffectClaim
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import Allowed, Answer, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
+from worldprotocol.api.callers.sessions import caller_returned
 from worldprotocol.server.bodies import CallToBegin, EffectResultToRecord
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.governed.presence import WaitingRequest
@@ -135,6 +136,7 @@ async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolC
             while True:
                 proposal = await call.run(partial(calls.submit, tool_call))
                 with _waiting(call, tool_call, proposal.proposal_id) as waiting:
+                    await _found_here(call, proposal)
                     is_here = await _answered(call, gone, calls, tool_call, proposal, end)
                     look = partial(calls.look, tool_call, proposal.proposal_id)
                     answer = await call.run(look) if is_here else None
@@ -186,6 +188,14 @@ async def _answered(
             proposal = decided.result() if decided.done() else proposal
         finally:
             decided.cancel()
+
+
+async def _found_here(call: Call, proposal: Proposal) -> None:
+    """Record that the caller of an attended call is here, where it asked another server before."""
+    realm = call.hosted.realm
+    is_open = proposal.submitted.attended is not None and not proposal.is_terminal
+    if is_open and proposal.caller_at != realm._acting.worker:
+        await call.run(partial(caller_returned, realm, proposal.proposal_id))
 
 
 def _waiting(call: Call, tool_call: ToolCall, proposal_id: str) -> AbstractContextManager[WaitingRequest | None]:

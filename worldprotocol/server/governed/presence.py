@@ -7,12 +7,15 @@ another one takes its sessions over (``worldprotocol.server.governed.absent_call
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from worldprotocol.server.governed.heard_callers import CallerName, HeardCallers
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from worldprotocol.api.callers.sessions import RecordedSession
+from worldprotocol.server.governed.heard_callers import SILENT_S, CallerName, HeardCallers
 
 __all__ = ["Presence", "SessionProgram", "WaitingRequest"]
 
@@ -30,6 +33,10 @@ class SessionProgram(NamedTuple):
 
     client: str
     version: str | None = None
+
+
+MAX_SESSIONS_OF_ACTOR: Final = 100
+"""Most sessions of one actor that renewals may name, since their ids are the choice of the caller."""
 
 
 @dataclass(slots=True)
@@ -73,6 +80,7 @@ class Presence(HeardCallers):
     _programs: OrderedDict[CallerName, SessionProgram] = field(default_factory=OrderedDict)
     _calls: dict[str, _Waiting] = field(default_factory=dict)
     _departed: dict[str, str | None] = field(default_factory=dict)
+    _recorded: dict[CallerName, RecordedSession] = field(default_factory=dict)
 
     # Sessions
 
@@ -91,16 +99,56 @@ class Presence(HeardCallers):
                 oldest = next((one for one in self._programs if one not in self._heard), None)
                 self._programs.pop(name if oldest is None else oldest)
 
+    def renew(self, actor_id: str, sessions: Iterable[str]) -> list[CallerName]:
+        """Note that sessions of an actor are there, and return their names.
+
+        Args:
+            actor_id: the actor.
+            sessions: their ids.
+
+        Raises:
+            RefusedError: ``TOO_MANY_OPEN``; nothing was noted then.
+        """
+        names = [(actor_id, one) for one in dict.fromkeys(sessions)]
+        with self._mutex:
+            added = sum(name not in self._heard for name in names)
+            if added and added + sum(name[0] == actor_id for name in self._heard) > MAX_SESSIONS_OF_ACTOR:
+                raise RefusedError(
+                    ErrorCode.TOO_MANY_OPEN,
+                    f"{actor_id!r} would have more than {MAX_SESSIONS_OF_ACTOR} sessions here. Renew only those whose "
+                    f"program is there; one that is not renewed is dropped after {SILENT_S:g} s. Give the agents of "
+                    "each machine an actor of their own.",
+                )
+            self._heard |= dict.fromkeys(names, self.clock())
+        return names
+
     def program(self, name: CallerName) -> SessionProgram | None:
         """Return the program of a session; None where no call of it reached this server."""
         with self._mutex:
             return self._programs.get(name)
 
+    def recorded(self, name: CallerName) -> RecordedSession | None:
+        """Return what was read of a session on the log; None where nothing was."""
+        with self._mutex:
+            return self._recorded.get(name)
+
+    def record(self, name: CallerName, read: RecordedSession) -> None:
+        """Note what was read of a session on the log, as long as it is heard of here."""
+        with self._mutex:
+            if name in self._heard:
+                self._recorded[name] = read
+
+    def drop(self, name: CallerName) -> None:
+        """Note that nothing is expected of a session any more."""
+        with self._mutex:
+            self._heard.pop(name, None)
+            self._recorded.pop(name, None)
+
     def forget(self, name: CallerName) -> None:
         """Drop a session that has ended."""
+        self.drop(name)
         with self._mutex:
             self._programs.pop(name, None)
-            self._heard.pop(name, None)
 
     # Calls that wait
 

@@ -149,7 +149,7 @@ async def _before(
             event.has_own_id,
             trace,
             excludes_equal=exclusive,
-            attended=_attended(client, intent.action, is_run=RUN in more),
+            attended=_attended(client, intent.action, call.realm._acting.worker, is_run=RUN in more),
         )
         if event.follows:
             why = "The agent began its next call."
@@ -185,14 +185,14 @@ def _checked(call: Call, calls: ToolCalls, found: Allowed, by: tuple[str, FileUs
     return Denied(found.proposal, code, sentence)
 
 
-def _attended(client: str, action: str, *, is_run: bool) -> Attended:
+def _attended(client: str, action: str, server: str, *, is_run: bool) -> Attended:
     """Return how a call is attended; the time of a command is that of its run, and a proxy states its own."""
     if client == PROXY:
-        return Attended(by="proxy")
+        return Attended(by="proxy", server=server)
     if is_run:
-        return Attended(by="run", limit_ms=RUN_LIMIT_MS)
+        return Attended(by="run", limit_ms=RUN_LIMIT_MS, server=server)
     limit_ms = FILE_LIMIT_MS if action.startswith("file.") else MCP_LIMIT_MS if action == MCP else None
-    return Attended(by="hook", limit_ms=limit_ms)
+    return Attended(by="hook", limit_ms=limit_ms, server=server)
 
 
 def _details(found: Answer) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from world.read_models.diff import changes
 from world.state.proposal import Proposal
 from worldprotocol.agents.waiting_words import with_waits
 from worldprotocol.api.callers.repeated import once
+from worldprotocol.api.proposal_summary import calls_left, left_entry
 from worldprotocol.api.requests import scope_of, waiting_entry, waiting_in
 from worldprotocol.server.bodies import AnswerToGive, Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Authorized, Call, answer
@@ -207,11 +208,20 @@ async def settle_proposal(
 
 
 @handles("inbox.list")
-async def inbox(call: Authorized, limit: Limit = 50, history: History = False, at: At = None) -> Response:
+async def inbox(
+    call: Authorized,
+    limit: Limit = 50,
+    history: History = False,
+    at: At = None,
+    left: Annotated[bool, Query(alias="callerLeft", description="List calls whose callers left instead.")] = False,
+) -> Response:
     """List what waits for the caller, earliest deadline first, each with a preview of its approval.
 
-    With `at` it is what waited for the caller then, without previews; it cannot be answered.
+    With `at` it is what waited for the caller then, without previews; it cannot be answered. With `callerLeft` nothing
+    of that is listed, but the calls whose callers left before they were decided.
     """
+    if left:
+        return answer({"inbox": [], "more": False, "callerLeft": await call.run(lambda: _left(call, limit, at))})
 
     def run() -> dict[str, Any]:
         then = None if at is None else looked_at(call, at)
@@ -227,6 +237,14 @@ async def inbox(call: Authorized, limit: Limit = 50, history: History = False, a
         return {"inbox": entries, "more": len(waiting) > limit}
 
     return answer(await call.run(run))
+
+
+def _left(call: Call, limit: int, at: str | None) -> list[dict[str, Any]]:
+    """Return the calls of the active branch whose callers left, which the caller may read, newest first."""
+    view = call.view if at is None else call.hosted.past.view(looked_at(call, at).position)
+    found = calls_left(call.hosted.realm.archive, view.active, view.position)
+    may_see = call.visibility.is_own if call.visibility.rules else call.visibility.may_see
+    return [left_entry(one, left_at) for one, left_at in found if may_see(one)][:limit]
 
 
 def _check_shown(call: Call, proposal_id: str, shown: str) -> None:

@@ -22,13 +22,16 @@ __all__: list[str] = []
 
 @handles("sessions.renew")
 async def renew_sessions(call: Authorized, body: SessionsToRenew) -> Response:
-    """Note that sessions of the caller are there; one whose program is known is recorded with its first renewal."""
-    agents, names = agents_of(call), [(call.actor_id, session) for session in dict.fromkeys(body.sessions)]
-    for name in names:
-        agents.presence.hear(name)
-    for name in names:
-        await call.run(partial(agents.absent(call.hosted.realm).hold_renewed, name))
-    return answer({"renewed": len(body.sessions)})
+    """Note that sessions of the caller are there; one whose program is known is recorded with its first renewal.
+
+    One that another server holds stays there, unless it is to move; the answer names it in ``elsewhere``.
+    """
+    agents = agents_of(call)
+    absent = agents.absent(call.hosted.realm)
+    names = agents.presence.renew(call.actor_id, body.sessions)
+    held = [await call.run(partial(absent.hold_renewed, name, moves=body.moves)) for name in names]
+    elsewhere = [session for (_, session), is_held in zip(names, held, strict=True) if not is_held]
+    return answer({"renewed": len(names), "elsewhere": elsewhere})
 
 
 @handles("sessions.end")

@@ -53,9 +53,13 @@ async def inbox(
     request: Request,
     done: Annotated[str, Query(max_length=20)] = "",
     proposal: Annotated[str, Query(max_length=200)] = "",
+    left: Annotated[bool, Query(alias="caller-left")] = False,
 ) -> Response:
-    """Show what waits for the caller, earliest deadline first."""
+    """Show what waits for the caller, earliest deadline first, or the calls whose callers left."""
     opened = await open_page(request, "inbox.list")
+    if left:
+        found = await opened.read("inbox.list", {"limit": MOST, "left": True})
+        return await opened.show("caller_left", {"title": "Caller left", "calls": found["callerLeft"]})
     return await _shown(opened, done=CHOICES.get(done, ""), proposal=proposal if done in CHOICES else "")
 
 

@@ -17,16 +17,19 @@ ENDINGS: Final = {"reject": "rejected", "approve": "approved", "escalate": "hand
 
 @command("inbox")
 @click.option("--for", "person", metavar="ID", help="Only what this actor may answer, or reply to.")
+@click.option("--caller-left", is_flag=True, help="Instead the calls whose callers left before they were decided.")
 @at_option("What waited at this point in the past; deadlines are judged by then.")
-def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
+def inbox(desk: CommandContext, person: str | None, caller_left: bool, at: str | None) -> None:
     """List the proposals that wait for people, oldest first; `worldctl decide` answers them.
 
     One whose deadline has passed is overdue: it cannot be answered any more, and the next command that acts decides
     it as its binding says. `worldctl settle` does that at once.
+
+    A call of an agent whose caller left waits no more; `--caller-left` lists these, the newest first.
     """
     from world.error_codes import ErrorCode
     from world.errors import RefusedError
-    from worldprotocol.api.proposal_summary import moment
+    from worldprotocol.api.proposal_summary import calls_left, moment
     from worldprotocol.api.requests import waiting_in
     from worldprotocol.cli.support.point_in_time import moment as looked_at
 
@@ -36,6 +39,9 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
             raise RefusedError(ErrorCode.UNKNOWN_ACTOR, said, actor=person)
         then = looked_at(world, at)
         realm = then.realm()
+        if caller_left:
+            _show_left(desk, calls_left(world.archive, realm.active, realm.position), person)
+            return
         waits = filter(desk.may_see, waiting_in(realm))
         asked = sorted(waits, key=lambda one: (one.submitted.at, one.proposal_id))
         rendered = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
@@ -67,6 +73,36 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
     if overdue:
         are, them = ("is", "it") if overdue == 1 else ("are", "them")
         desk.out.remark(f"{counted(overdue, 'proposal')} {are} overdue; `worldctl settle` decides {them}.")
+
+
+def _show_left(desk: CommandContext, calls: list[tuple[Any, int]], person: str | None) -> None:
+    """Print the calls whose callers left; of a person those that it made, or was asked about."""
+    from worldprotocol.api.proposal_summary import left_entry, moment
+
+    seen = [(one, at) for one, at in calls if desk.may_see(one) and (person is None or _concerns(one, person))]
+    listed = [left_entry(one, at) for one, at in seen]
+    if desk.json:
+        desk.out.document(listed)
+        return
+    rows = [
+        (
+            one["proposalId"],
+            one["actor"]["actorId"],
+            one["wants"]["type"],
+            _short(one["wants"].get("input")),
+            " ".join(str(one["trace"][name]) for name in ("client", "session") if name in one["trace"]),
+            moment(one["since"]),
+            moment(one["leftAt"]),
+        )
+        for one in listed
+    ]
+    heads = ("proposal", "actor", "wants", "input", "session", "since", "caller left")
+    desk.out.table(heads, rows, empty="Of no call the caller left before it was decided.")
+
+
+def _concerns(proposal: Any, person: str) -> bool:
+    asked = () if proposal.ruling is None else proposal.ruling.ask
+    return person in (proposal.submitted.actor.actor_id, *asked) or "*" in asked
 
 
 def _nothing_for(person: str, others: int) -> str:
