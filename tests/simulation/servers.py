@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
+from worldprotocol.agents.hooks.session_guard import ATTEMPTS, MOVES_S
 from worldprotocol.server.governed.absent_callers import AbsentCallers, CallerWatch
 from worldprotocol.server.governed.heard_callers import CallerName
 from worldprotocol.server.governed.presence import Presence
@@ -57,6 +58,7 @@ class Session:
         name: actor and id.
         server: the server that it knows.
         renewed_ms: when it was renewed, ms since 1970.
+        reached_ms: when the server that holds it was reached, ms since 1970.
         died_ms: when it died; None while it lives.
         calls: its calls.
     """
@@ -64,6 +66,7 @@ class Session:
     name: CallerName
     server: int
     renewed_ms: int
+    reached_ms: int
     died_ms: int | None = None
     calls: set[str] = field(default_factory=set)
 
@@ -116,17 +119,29 @@ class Fleet:
         said = self.simulation.do(SimulationStep("call", at, drawn))
         self.absent[at].presence.meet((actor, session), CLIENT)
         if session not in self.sessions:
-            self.sessions[session] = Session((actor, session), at, self.now_ms)
+            self.sessions[session] = Session((actor, session), at, self.now_ms, self.now_ms)
             self._renew(self.sessions[session])
         self.sessions[session].calls.add(said.partition(" ")[0])
 
     def _renew(self, session: Session) -> None:
-        """Renew a session, sometimes at another server."""
+        """Renew a session as its guard does, sometimes at another server; it moves once its server is not reached."""
+        session.renewed_ms = self.now_ms
+        for _ in range(ATTEMPTS):
+            if self._reaches(session, moves=False):
+                return
+        if self.now_ms - session.reached_ms >= MOVES_S * 1_000:
+            self._reaches(session, moves=True)
+
+    def _reaches(self, session: Session, *, moves: bool) -> bool:
+        """Renew a session at one server, and return whether that one holds it."""
         if self.chance.random() < 0.3:
             session.server = self.chance.randrange(WORKERS)
-        absent, session.renewed_ms = self.absent[session.server], self.now_ms
+        absent = self.absent[session.server]
         absent.presence.hear(session.name)
-        absent.hold_renewed(session.name)
+        is_held = absent.hold_renewed(session.name, moves=moves)
+        if is_held:
+            session.reached_ms = self.now_ms
+        return is_held
 
     def _tick(self) -> None:
         """Let a second pass, in which sessions renew themselves and every server looks."""
