@@ -45,7 +45,6 @@ from world.read_models.lineage import number
 from world.read_models.live.state_loading import index_damaged
 from world.read_models.provenance import projection_before
 
-
 MAX_LATER: Final = 100
 """How many descendants of a world are counted: an old world has all later ones."""
 
