@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.cli.notebook import drop, opened, put, write
@@ -12,7 +14,7 @@ from world.read_models.diff import compare
 from world.read_models.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
 from world.read_models.log_differences import compare_logs
 from world.read_models.provenance import causes_of
-from world.read_models.trace import find_origins, trace_proposal, trace_source
+from world.read_models.trace import MAX_LATER, find_origins, trace_proposal, trace_source
 
 
 @pytest.mark.requirement("WP-lineage", "WP-restore", "CARD-audit", "IC-audit")
@@ -33,8 +35,9 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
         assert heads_at(archive, world.log.head().size).head("side") == side
         with pytest.raises(RefusedError, match="no branch 'side'"):
             heads_at(archive, then).head("side")
-        assert archive.rows("descendants", {"of_world": first, "upto": world.log.head().size}) == [(2,)]
-        assert archive.rows("descendants", {"of_world": first, "upto": then}) == [(0,)]
+        size = world.log.head().size
+        for upto, most, later in ((size, 9, 2), (size, 1, 1), (then, 9, 0)):
+            assert archive.rows("descendants", {"of_world": first, "upto": upto, "most": most}) == [(later,)]
         actors = [
             cause.submitted and cause.submitted.actor.actor_id
             for cause in causes_of(archive, (world.sealed(name) for name in (side, second, first, genesis)))
@@ -52,3 +55,19 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
         assert (name, trace_source(archive, came)) == (traced.name, traced)
         assert recorded_by(archive, world.sealed(second).at) >= archive.world(second).position
         assert compare_logs(archive, Archive(world.log)) is None
+
+
+def test_an_old_world_is_said_to_have_more_than_a_hundred_descendants(log_url: str) -> None:
+    with opened(log_url) as world:
+        first = write(world, put("count", 0))
+        made = world.sealed(first).created_by or ""
+
+        def later() -> dict[str, Any]:
+            (found,) = [step for step in trace_proposal(world.archive, made).walk() if step.kind == "later"]
+            return {**found.facts, "words": found.words}
+
+        for number in range(MAX_LATER):
+            write(world, put("count", number + 1))
+        assert later() == {"count": MAX_LATER, "words": "100 worlds descend from it"}
+        write(world, put("count", -1))
+        assert later() == {"count": MAX_LATER, "more": True, "words": "more than 100 worlds descend from it"}

@@ -102,8 +102,9 @@ class LeaseManager(VerdictEmitter):
             )
         if request_id in ledger.requests:
             raise RefusedError(ErrorCode.ALREADY_WAITING, f"Request {request_id} waits already.", request_id=request_id)
-        is_woken = options.until_sealed and self.settings.wake_rules >= 2
-        if queue and self._is_full and not is_woken and self._would_wait(manifest, now):
+        settings = self.settings
+        is_full, is_woken = len(ledger.requests) >= settings.max_waiting, settings.wake_rules >= 2
+        if queue and is_full and not (is_woken and options.until_sealed) and self._would_wait(manifest, now):
             raise RefusedError(
                 ErrorCode.QUEUE_FULL, f"{len(ledger.requests)} requests wait already (max_waiting); ask again later."
             )
@@ -115,7 +116,7 @@ class LeaseManager(VerdictEmitter):
             ttl=ttl,
             manifest=manifest,
             channel=channel,
-            queue=queue and not self._is_full,
+            queue=queue and not is_full,
             deadline=None if wait_ms is None else now + wait_ms,
         )
         verdict = self._give(session, manifest.triples, now, context)
@@ -283,10 +284,6 @@ class LeaseManager(VerdictEmitter):
 
     # Within
 
-    @property
-    def _is_full(self) -> bool:
-        return len(self._ledger.requests) >= self.settings.max_waiting
-
     def _advanced(self, now: int) -> int:
         """Advance to ``now`` and return the time, which backups may have advanced."""
         self.advance(now)
@@ -427,7 +424,8 @@ class LeaseManager(VerdictEmitter):
         """Judge a request of a freed place again; one that dies or finds no room is put behind what blocks it."""
         ledger, name, triples = self._ledger, request.request_id, request.triples
         session = ledger.session(request.session.agent_id, request.session.session_id)
-        stays = ("Die", "Wait") if self._is_full else ("Die",)
+        is_full = len(ledger.requests) >= self.settings.max_waiting
+        stays = ("Die", "Wait") if is_full else ("Die",)
         blocked = ledger.refusals.blocked(name)
         if (status := judge(ledger, session, triples[blocked : blocked + 1])) in stays:
             queue.block()
