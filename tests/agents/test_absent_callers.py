@@ -23,7 +23,7 @@ from world.log.values import LoggedEvent
 from worldprotocol.agents.call_values import Allowed, ToolCall
 from worldprotocol.agents.command_runs import CommandRuns, RunRequest
 from worldprotocol.agents.files.uses import FileUse
-from worldprotocol.agents.hooks.session_guard import ATTEMPTS, MOVE, MOVES_S, renew
+from worldprotocol.agents.hooks.session_guard import ATTEMPTS, MOVE, renew
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import caller_returned, held_session, hold_session
 from worldprotocol.api.config import read_config
@@ -205,7 +205,8 @@ class Servers:
     def guard(self, patch: pytest.MonkeyPatch, rounds: int) -> list[str]:
         """Renew the session by its guard every 5 s; return the ids of the proposals that ended."""
         patch.setattr("worldprotocol.agents.hooks.session_guard.time.monotonic", self.seconds)
-        reached, ended = self.seconds() - MOVES_S, []
+        reached: float | None = None
+        ended: list[str] = []
         for _ in range(rounds):
             reached = renew(self.send, 0, reached)
             ended += self.wait(5)

@@ -200,7 +200,7 @@ def test_what_a_unit_leaves_is_due_in_the_next_one(realm: Realm, monkeypatch: py
     assert missed(realm.log) == []  # the writer may have ended
     realm.now += 1
     rest, realm.log = realm.log, []
-    realm.desk.register("fay", realm.now, priority=9, by="test")
+    realm.hold("ann", "MUTATES FILE:/z")
     assert names(missed([*rest, realm.log[-1]])) == [(f"p{at}", "Granted") for at in (2, 3, 4)]
     monkeypatch.setattr("world.pipeline.leasing.missed_wakes.WOKEN_AT_ONCE", 100)
     assert names(missed(rest)) == [(f"p{at}", "Granted") for at in (2, 3, 4)]

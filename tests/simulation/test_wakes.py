@@ -11,6 +11,7 @@ import pytest
 
 from tests.plugins.forms import scaled
 from world.klis.refused_requests import RefusedRequests
+from world.klis.wait_die import ROOM_BACKOFFS
 from world.pipeline.leasing.missed_wakes import WakeCheck
 from worldprotocol.simulation import BrokenError, Simulation, SimulationStep, simulate
 from worldprotocol.simulation.depot import scenario
@@ -172,13 +173,15 @@ def test_what_found_the_queue_full_ends_in_the_step_of_the_release(crowd: tuple[
 
 def test_what_found_the_queue_full_retries_by_timers_that_differ(crowd: tuple[Simulation, list[str]]) -> None:
     simulation, three = crowd
-    now, backoff = simulation.time.now_ms, scenario.limits.klis.backoff_ms
+    now, backoff = simulation.time.now_ms, ROOM_BACKOFFS * scenario.limits.klis.backoff_ms
     for _ in range(60):
         simulation.do(SimulationStep("time", 0, {"ms": backoff // 40}))
-        simulation.do(SimulationStep("settle", 0, {}))
+        for worker in range(2):  # which ask once for both
+            simulation.do(SimulationStep("settle", worker, {}))
     retried = {
         name: [state["at"] for state in verdicts(simulation, "request") if state["requestId"] == name] for name in three
     }
+    assert [len(times) for times in retried.values()] == [2, 2, 2]
     seconds = sorted(times[1] - now for times in retried.values())
     assert len(set(seconds)) == 3
     assert backoff <= seconds[0] < seconds[-1] <= backoff * 3 // 2 + backoff // 40
@@ -188,7 +191,7 @@ def test_a_lost_wake_up_of_what_found_the_queue_full_is_healed_by_its_timer(
     crowd: tuple[Simulation, list[str]],
 ) -> None:
     simulation, three = crowd
-    backoff = scenario.limits.klis.backoff_ms
+    backoff = ROOM_BACKOFFS * scenario.limits.klis.backoff_ms
     simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
     simulation.do(FLIES)
     assert simulation.model.leases.lost == set(three)

@@ -7,7 +7,7 @@ oldest eventually (KP-3c, KP-3d). Source: Rosenkrantz, Stearns and Lewis, TODS 3
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 from zlib import crc32
 
 from world.klis.session import Died, Rank
@@ -16,6 +16,9 @@ from world.klis.settings import KlisSettings
 __all__ = ["Status", "asks_again_at", "asks_for_room_at", "decide", "retry_after", "spread"]
 
 Status = Literal["Granted", "Wait", "Die"]
+
+ROOM_BACKOFFS: Final = 8
+"""Time after which a session that found the queue full retries by timer, in times of the first backoff."""
 
 
 def decide(requester: Rank, oldest_holder: Rank) -> Status:
@@ -51,14 +54,15 @@ def spread(after_ms: int, session_id: str, dies: int) -> int:
 
 
 def asks_for_room_at(since: int, settings: KlisSettings, session_id: str) -> int:
-    """Return when a session that found the queue full retries by timer, ms since 1970.
+    """Return when a session that found the queue full retries by timer, ms since 1970: late, since room wakes it.
 
     Args:
         since: when its verdict was given, ms since 1970.
         settings: the settings in force.
         session_id: the session.
     """
-    return since + settings.backoff_ms + spread(settings.backoff_ms, session_id, 1)
+    after = min(settings.max_backoff_ms, ROOM_BACKOFFS * settings.backoff_ms)
+    return since + after + spread(after, session_id, 1)
 
 
 def asks_again_at(died: Died | None, settings: KlisSettings, session_id: str) -> int:

@@ -117,6 +117,7 @@ class RealmState:
     held: dict[str, None] = field(default_factory=dict)
     deadlines: list[tuple[int, str]] = field(default_factory=list)
     retries: list[tuple[int, str]] = field(default_factory=list)
+    room_retries: dict[str, int] = field(default_factory=dict)
     effects: list[tuple[int, str, str]] = field(default_factory=list)
     offered: dict[str, None] = field(default_factory=dict)
     claim_deadlines: list[tuple[int, str, str]] = field(default_factory=list)
@@ -156,8 +157,10 @@ class RealmState:
             at, proposal_id = heapq.heappop(self.retries)
             proposal = self.proposals.get(proposal_id)
             if proposal is None or not self.still_lacks_leases(proposal):
+                self.room_retries.pop(proposal_id, None)
                 continue
-            again = self.klis.asks_again_at(proposal.submitted.actor.actor_id, proposal_id)
+            asked = self.klis.asks_again_at(proposal.submitted.actor.actor_id, proposal_id)
+            again = max(asked, self.room_retries.get(proposal_id, 0))
             if again > at:  # another worker asked at that time, in vain
                 heapq.heappush(self.retries, (again, proposal_id))
             else:
@@ -284,7 +287,9 @@ def _verdict(realm: RealmState, event: VerdictGiven) -> None:
     if event.retry_after_ms is not None:
         note_retry(realm, event.request_id, realm.klis.asks_again_at(event.agent_id, event.session_id))
     elif event.status == "Wait" and not event.queued:
-        note_retry(realm, event.request_id, asks_for_room_at(event.at, realm.klis.in_force, event.session_id))
+        again = asks_for_room_at(event.at, realm.klis.in_force, event.session_id)
+        realm.room_retries[event.request_id] = again
+        note_retry(realm, event.request_id, again)
 
 
 def _clock(realm: RealmState, event: ClockConfirmed) -> None:

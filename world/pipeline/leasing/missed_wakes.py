@@ -5,7 +5,7 @@ blocked follow, in the same unit. A unit is committed as a whole, so no crash se
 a pass that ended without a verdict that was due is a fault of the writer or of the record. Rules:
 
 - A pass ends before the first event of another kind or unit, and at the end of the log. Events of the lease stream
-  that have one time are of one unit; only the backup before a grant takes time.
+  that have one time are taken for one unit; only the backup before a grant takes time.
 - Where a pass ends, ``world.klis.lease_manager`` judges again what was freed, as the engine did. It finds nothing to
   record, or the pass was incomplete; then the pass is repeated on a copy of the ledger, which shows what is missing.
 - What a unit left to the next one (``WOKEN_AT_ONCE``) is due in the next one. A log may end before.
@@ -46,6 +46,7 @@ from world.state.realm_state import RealmState
 __all__ = ["MissedWake", "WakeCheck"]
 
 _LEASES_END: Final = frozenset({LeasesExpired, LeasesReleased, LeasesRevoked})
+_OF_A_PASS: Final = _LEASES_END | {RequestWithdrawn, VerdictGiven}
 
 
 class _Freed(Struct, frozen=True):
@@ -102,7 +103,7 @@ class WakeCheck:
         self._at = 0  # time of the unit
         self._woken = 0  # requests that the unit woke
         self._has_given = False  # whether a verdict of the pass was given
-        self._has_workspace = False  # whether the unit made a backup
+        self._has_workspace = False  # whether the pass made a backup
         self._leaves = self._leaves_elsewhere = False
 
     def take(self, event: Event, position: int) -> list[MissedWake]:
@@ -114,16 +115,19 @@ class WakeCheck:
         """
         kind = type(event)
         if kind not in KLIS_EVENTS:
+            self._has_given = False
             return self.end() if self._freed else []
         is_backup = isinstance(event, VerdictGiven) and event.backup
         is_new = event.at != self._at and not is_backup
         missed = self.end() if self._freed and (is_new or not self._continues(event)) else []
         if is_new:
-            self._woken, self._has_workspace = 0, False
+            self._woken, self._has_given = 0, False
+        if not self._freed and not is_backup:  # another process may have written what follows
+            self._has_workspace = False
         self._at = event.at
         if kind is ClockConfirmed:  # it comes before everything that is due
             return missed
-        if is_new and self._left:
+        if is_new and self._left and kind in _OF_A_PASS:
             self._freed, self._left = self._left, []
         if isinstance(event, VerdictGiven):
             missed += self._verdict(event, position)
@@ -167,7 +171,7 @@ class WakeCheck:
                 self._realm.klis.refusals.free(one.triple for one in self._elsewhere)
                 self._freed, self._elsewhere = self._elsewhere + self._freed, []
         if event.cause == "request":
-            missed = self.end() if self._freed else []
+            missed, self._has_given = self.end() if self._freed else [], False
         else:
             self._has_given = True
             self._woken += event.cause == "wake"

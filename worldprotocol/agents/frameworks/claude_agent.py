@@ -11,6 +11,7 @@ later. A hook that fails blocks the call. Files of a project are read and writte
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ except ModuleNotFoundError as missing:
 __all__ = ["GovernedHooks"]
 
 CLIENT: Final = "claude-agent"
+_LOGGER: Final = logging.getLogger("worldprotocol")
 ANSWER_S: Final = 60.0
 """Time that a hook has beside the wait of the call, in seconds."""
 
@@ -132,7 +134,10 @@ class GovernedHooks:
             if ended.outcome == "failed":
                 self._files.forget(self._actor_id, key)
             else:
-                touched = self._files.end(self._realm, self._actor_id, key, is_partial=ended.is_partial)
+                try:
+                    touched = self._files.end(self._realm, self._actor_id, key, is_partial=ended.is_partial)
+                except Exception:  # the result is reported all the same
+                    _LOGGER.exception("What the files of the call %s hold could not be read", permit.proposal_id)
         result = RuntimeError(str(ended.detail)) if ended.outcome == "failed" else ended.detail
         self._gate.made(permit, result, touched)
 

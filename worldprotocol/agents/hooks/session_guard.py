@@ -183,8 +183,7 @@ def look_after(agent: int, name: int, send: "Send") -> None:
     poll = select.poll()
     poll.register(agent, select.POLLIN)
     poll.register(name, select.POLLIN)
-    due = time.monotonic()
-    reached = due - MOVES_S
+    due, reached = time.monotonic(), None
     while True:
         ready = [descriptor for descriptor, _ in poll.poll(max(0.0, due - time.monotonic()) * 1000)]
         if agent in ready:
@@ -197,7 +196,7 @@ def look_after(agent: int, name: int, send: "Send") -> None:
     report(send, notice)
 
 
-def renew(send: "Send", agent: int, reached: float) -> float:
+def renew(send: "Send", agent: int, reached: "float | None") -> "float | None":
     """Renew a session at the server that holds it, and return when that was reached last, by ``time.monotonic``.
 
     The session moves to another server once the one that holds it was not reached for a time.
@@ -205,15 +204,18 @@ def renew(send: "Send", agent: int, reached: float) -> float:
     Args:
         send: as of ``look_after``.
         agent: pidfd of the agent.
-        reached: when that server was reached last, by ``time.monotonic``.
+        reached: when that server was reached last, by ``time.monotonic``; None where it never was.
     """
+    since = time.monotonic() if reached is None else reached
     for _ in range(ATTEMPTS):
+        if time.monotonic() - since >= MOVES_S:
+            break
         answer = send(RENEW, [agent])
         if answer is None:
             return reached
         if not answer.get("elsewhere"):
             return time.monotonic()
-    is_lost = time.monotonic() - reached >= MOVES_S
+    is_lost = reached is None or time.monotonic() - since >= MOVES_S
     return time.monotonic() if is_lost and send(MOVE, [agent]) is not None else reached
 
 
