@@ -138,7 +138,9 @@ def move_realm(
                     was_closed = open_place(directory, name, new)
                     closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
             except RefusedError:
-                if (ended := _ended_move(directory, directory.state().entry(name), target)) is not None:
+                with directory.change() as change:  # waits for a process that has renamed the copy, and records it
+                    entry = change.state.entry(name)
+                if (ended := _ended_move(directory, entry, target)) is not None:
                     return ended  # by another process, which has opened the target to writers
                 raise
     on_step("opened")
