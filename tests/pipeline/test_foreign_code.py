@@ -298,7 +298,7 @@ def between(tmp_path: Path, bench: Bench, **more: Any) -> Iterator[tuple[Realm, 
     domain, policy, adds = totals(bench)
     code: dict[str, Any] = {"domain": domain, "policies": [policy], "projections": [adds]}
     address = str(tmp_path / "w.db")
-    with ELSEWHERE.at_work(), Realm.create(address, **code, **more) as bench.world:
+    with ELSEWHERE.at_work(), Realm.create(address, **code, **{"limits": held.PATIENT, **more}) as bench.world:
         bench.world.register("ann", "human", binding={"kind": "auto_approve"})
         bench.world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "few"})
         yield bench.world, code
