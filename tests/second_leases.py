@@ -213,8 +213,8 @@ class Leases:
 
     def keep(self, state: State, holder: tuple[str, str] | None) -> None:
         """Keep the request of a holder for what is freed, unless the session died too often."""
-        for told in state.get("wanted", ()):
-            self.check_triple(told)
+        for triple in state.get("wanted", ()):
+            self.check_triple(triple)
         if holder is not None and self.dies.get(holder, 0) <= self.most_dies:
             self.died[state["requestId"]] = holder
 

@@ -267,7 +267,7 @@ def test_a_session_whose_server_vanished_elsewhere_is_taken_over_with_the_first_
     name = begun(realm)
     hold_session(realm, *NAME, "codex")
     with ExitStack() as stack:
-        servers = Servers(folder, stack, repeat(0))  # which was told of no call of the session
+        servers = Servers(folder, stack, repeat(0))  # which heard of no call of the session
         assert servers.guard(monkeypatch, 3) == []
         assert held_session(realm, *NAME) == ("codex", servers.all[0].realm._acting.worker)
         assert servers.sent == ATTEMPTS + 3

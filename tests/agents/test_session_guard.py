@@ -207,8 +207,8 @@ def test_renewals_go_on_until_they_reach_the_server_that_holds_the_session(serve
     with running(server) as agent:
         agent.hook()
         server.wait_for(lambda: len(server.of("sessions:renew")) == ATTEMPTS + 1)
-        told = [one.json for one in server.of("sessions:renew")]
-        assert told == [{"sessions": [agent.session]}] * ATTEMPTS + [{"sessions": [agent.session], "moves": True}]
+        sent = [one.json for one in server.of("sessions:renew")]
+        assert sent == [{"sessions": [agent.session]}] * ATTEMPTS + [{"sessions": [agent.session], "moves": True}]
 
 
 def test_an_operation_that_the_server_does_not_have_is_not_repeated(server: FakeServer) -> None:

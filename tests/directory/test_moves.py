@@ -6,6 +6,8 @@ import io
 import json
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ from tests.directory.yard import NAME, create, opened, process, yard
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import RefusedError
-from world.log import open_log
+from world.log import EventLog, open_log
 from worldprotocol import Realm
+from worldprotocol.directory import moving
 from worldprotocol.directory.directory import RealmDirectory
-from worldprotocol.directory.writers import open_copy
+from worldprotocol.directory.events import RealmMoved
+from worldprotocol.directory.writers import open_copy, writer_at
 from worldprotocol.export.jsonl import export_log, import_log
 
 pytestmark = pytest.mark.slow
@@ -232,3 +236,42 @@ def test_the_command_line_acts_where_the_realm_is(tmp_path: Path, places: tuple[
     assert "directory" in cli("realm", "list", code=2).err
     assert "--realm" in cli("verify", "--directory", "directory.db", code=2).err
     assert "contradict" in cli("--log", "x.db", "--directory", "y.db", "--realm", "shop", "verify", code=2).err
+
+
+def test_a_move_ends_with_the_report_of_one_that_has_renamed_the_copy_and_not_recorded_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, target = f"{tmp_path}/directory.db", f"{tmp_path}/b.db"
+    renamed, refused = threading.Event(), threading.Event()
+    rename = EventLog.rename
+
+    def rename_and_wait(log: EventLog, name: str) -> None:
+        rename(log, name)
+        renamed.set()
+        assert refused.wait(PATIENCE_S)
+
+    @contextmanager
+    def noticed(place: Any) -> Iterator[Any]:
+        try:
+            with writer_at(place) as writer:
+                yield writer
+        except RefusedError:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(EventLog, "rename", rename_and_wait)
+    monkeypatch.setattr(moving, "writer_at", noticed)
+    with RealmDirectory.found(address) as directory, RealmDirectory.open(address) as other:
+        create(directory, tmp_path / "a.db").close()
+        first = threading.Thread(target=lambda: other.move(NAME, target, by="first"))
+
+        def on_step(step: str) -> None:
+            if step == "copied":
+                first.start()
+                assert renamed.wait(PATIENCE_S)
+
+        report = directory.move(NAME, target, by="second", on_step=on_step)
+        first.join(PATIENCE_S)
+        assert refused.is_set()
+        (moved,) = [one for _, one in directory.history(NAME) if isinstance(one, RealmMoved)]
+        assert (moved.by, moved.root) == ("first", report.head.root_hex)

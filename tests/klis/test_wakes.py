@@ -403,18 +403,7 @@ def test_those_that_wait_for_one_lease_are_judged_once_when_it_ends(monkeypatch:
 
 
 def test_what_is_left_to_another_pass_is_woken_by_it(realm: Realm) -> None:
-    left = [2]
-
-    def check(what: str) -> bool:
-        left[0] -= 1
-        return left[0] >= 0
-
-    desk = LeaseManager(realm.ledger, emit=realm.emitting(realm.ledger), new_id=realm.new_id, check=check)
-    held = realm.hold("ann", "MUTATES FILE:/a/*")
-    for at in range(5):
-        realm.propose("bob", f"p{at}", f"MUTATES FILE:/a/{at}")
-    realm.release(held, "ann", desk=desk)
-    assert realm.woken() == [("p0", "Granted"), ("p1", "Granted")]
+    desk = realm.leave(2)
     desk.advance(realm.now)
     assert len(realm.woken()) == 2
     realm.desk.advance(realm.now)

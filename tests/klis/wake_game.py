@@ -69,6 +69,22 @@ class Realm:
     def release(self, leases: list[str], agent: str, session: str = "s", desk: LeaseManager | None = None) -> None:
         (desk or self.desk).release(leases, self.now, agent_id=agent, session_id=session)
 
+    def leave(self, woken: int) -> LeaseManager:
+        """Free what five proposals died of, in a pass that wakes so many and leaves the others; return its desk."""
+        left = iter(range(woken))
+        desk = LeaseManager(
+            self.ledger,
+            emit=self.emitting(self.ledger),
+            new_id=self.new_id,
+            check=lambda _: next(left, None) is not None,
+        )
+        held = self.hold("ann", "MUTATES FILE:/a/*")
+        for at in range(5):
+            self.propose("bob", f"p{at}", f"MUTATES FILE:/a/{at}")
+        self.release(held, "ann", desk=desk)
+        assert self.woken() == [(f"p{at}", "Granted") for at in range(woken)]
+        return desk
+
     def seal(self, agent: str, name: str) -> None:
         """Release what a proposal holds."""
         self.desk.release_session(agent, name, self.now)

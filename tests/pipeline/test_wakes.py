@@ -8,6 +8,7 @@ import pytest
 
 import world.pipeline.unit_of_work
 from tests.pipeline.office import Post, an_office, hold_state, holding, office, statuses, verdicts
+from tests.support.engines import engine_of
 from world.audit.verify import verify
 from world.clock import ManualClock
 from world.events.lease_events import RequestWithdrawn
@@ -53,6 +54,17 @@ def test_eight_behind_one_end_when_it_ends_in_the_order_of_their_age(tmp_path: P
             assert (first.status, first.cause, last.status, last.cause) == ("Die", "request", "Granted", "wake")
             assert last.at - before < 500
     check(address)
+
+
+def test_a_direct_request_that_is_not_queued_leaves_no_timer(tmp_path: Path) -> None:
+    with an_office(str(tmp_path / "w.db"), Post(), clock=ManualClock(1_000, 1)) as world:
+        for actor, status in (("young", "Granted"), ("old", "Wait")):
+            scope = [{"predicate": "MUTATES", "resource": "FILE:/a"}]
+            manifest = {"ver": "1.0", "agent_id": actor, "session_id": actor, "scope": scope}
+            assert world.leases.desk.request(manifest, by=actor).status == status
+        state = engine_of(world)._live._state
+        assert state is not None
+        assert not state.room_retries
 
 
 def test_the_index_is_that_of_the_log_in_every_process_that_opens_it(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def _verdict(realm: RealmState, event: VerdictGiven) -> None:
     _fold_ledger(realm, event)
     if event.retry_after_ms is not None:
         note_retry(realm, event.request_id, realm.klis.asks_again_at(event.agent_id, event.session_id))
-    elif event.status == "Wait" and not event.queued:
+    elif event.status == "Wait" and not event.queued and event.request_id in realm.proposals:
         again = asks_for_room_at(event.at, realm.klis.in_force, event.session_id)
         realm.room_retries[event.request_id] = again
         note_retry(realm, event.request_id, again)
