@@ -111,7 +111,7 @@ def test_the_two_runs_take_in_every_test_together_and_the_property_tests_with_fr
 
 
 @pytest.mark.parametrize(
-    "mark", ["pytest.mark.slow", "[pytest.mark.slow, pytest.mark.timeout(9)]", "pytest.mark.timeout(9)"]
+    "mark", ["pytest.mark.slow", "[pytest.mark.slow, pytest.mark.timeout(900)]", "pytest.mark.timeout(900)"]
 )
 def test_a_module_of_slow_tests_is_not_imported_by_the_quick_run(pytester: pytest.Pytester, mark: str) -> None:
     pytester.makepyprojecttoml(
