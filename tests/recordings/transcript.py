@@ -1,6 +1,6 @@
 """Files of examples: what was asked of a realm, and what was answered, byte by byte.
 
-``## NAME @REALM`` begins an example, which runs on a copy of that realm of its own; lines that begin with ``#`` are notes
+``## NAME @REALM`` begins an example, which runs on its own copy of that realm; lines that begin with ``#`` are notes
 for readers. A line after ``$`` is a command or a request. What follows it is the answer: ``| `` stdout or the body,
 ``! `` stderr, ``: `` a header, ``= `` the exit code unless it is 0, or the status. ``<name>`` in a request is the value
 that the last answer of the example gave to this member of JSON.
