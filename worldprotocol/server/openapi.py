@@ -9,8 +9,11 @@ from fastapi.openapi.utils import get_openapi
 
 from worldprotocol.api.remote.realm_names import NAME
 from worldprotocol.export.cloud_events import BATCH_TYPE
+from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.registry import declared_operations
 from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
 from worldprotocol.server.audit_answers import CLOUD_EVENTS
+from worldprotocol.server.operation_schemas import answer_of, components_of, request_of
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.problems import MEDIA_TYPE
 from worldprotocol.server.sign_in import KEY_ID, SIGNED
@@ -129,7 +132,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         openapi_version="3.1.0",
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(SCHEMAS)
+    components.setdefault("schemas", {}).update(SCHEMAS | components_of(declared_operations().values()))
     for unused in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(unused, None)
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
@@ -144,9 +147,14 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 def _complete(described: dict[str, Any], operation: Operation) -> None:
     """Add security, answers, problems and examples to an operation."""
-    schema, example = ANSWERS[operation.name]
+    if isinstance(operation, Declared):
+        described.update(request_of(operation))
+        schema, example = answer_of(operation)
+        statuses = operation.statuses
+    else:
+        schema, example = ANSWERS[operation.name]
+        statuses = STATUSES.get(operation.name, (200,))
     media = TEXT_TYPES.get(operation.name, "application/json")
-    statuses = STATUSES.get(operation.name, (200,))
     responses: dict[str, Any] = {}
     for status in statuses:
         responses[str(status)] = {"description": operation.summary}
@@ -165,7 +173,7 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
     if operation.name == SIGNED:
         described["parameters"].append(SIGNING_KEY)
     body = described.get("requestBody")
-    if body is not None:
+    if body is not None and operation.name in BODIES:
         body["content"]["application/json"]["example"] = BODIES[operation.name]
 
 
