@@ -17,7 +17,7 @@ from worldprotocol.operations.registry import declared_operations
 from worldprotocol.server.answers import ANSWERS, BODIES
 from worldprotocol.server.app import create_app
 from worldprotocol.server.call import Authorized
-from worldprotocol.server.operation_schemas import request_of
+from worldprotocol.server.openapi import request_of
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS, Operation
 from worldprotocol.server.service import RealmToServe, Service
 

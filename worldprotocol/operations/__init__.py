@@ -7,7 +7,7 @@ Source: docs/architecture.md, "Operations".
 
 from __future__ import annotations
 
-from worldprotocol.operations.calling import Call
-from worldprotocol.operations.declaring import REALM, Answer, Awaited, Example, Operation, Request, operation
+from worldprotocol.operations.calling import OperationCall
+from worldprotocol.operations.declaring import REALM, AnswerForm, Awaited, Example, Operation, RequestForm, operation
 
-__all__ = ["REALM", "Answer", "Awaited", "Call", "Example", "Operation", "Request", "operation"]
+__all__ = ["REALM", "AnswerForm", "Awaited", "Example", "Operation", "OperationCall", "RequestForm", "operation"]

@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from worldprotocol.operations import Answer, Call, Request, operation
-from worldprotocol.operations.fields import ID, At, Name, Reason, Recorded, recorded
-from worldprotocol.operations.leases import Past
+from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
+from worldprotocol.operations.fields import ID, At, EventForm, Name, Reason, recorded
+from worldprotocol.operations.leases import AtPoint
 
 if TYPE_CHECKING:
     from world.events.access_events import RightGranted, TokenCreated
@@ -31,7 +31,7 @@ LOST: Final = "The answer with the text of the token was lost."
 """Reason of the revocation of a token whose creation is repeated."""
 
 
-class Actor(Answer, frozen=True, kw_only=True):
+class Actor(AnswerForm, frozen=True, kw_only=True):
     """A registered actor and its binding; null where it has none."""
 
     actor_id: str
@@ -41,13 +41,13 @@ class Actor(Answer, frozen=True, kw_only=True):
     meta: dict[str, Any] | None = None
 
 
-class Actors(Answer, frozen=True, kw_only=True):
+class Actors(AnswerForm, frozen=True, kw_only=True):
     """Registered actors, in the order of registration."""
 
     actors: list[Actor]
 
 
-class Right(Answer, frozen=True, kw_only=True):
+class Right(AnswerForm, frozen=True, kw_only=True):
     """A right in force; `redaction` has the rules that hide events from a reader, `since` is in ms since 1970."""
 
     actor_id: str
@@ -57,13 +57,13 @@ class Right(Answer, frozen=True, kw_only=True):
     since: int
 
 
-class Rights(Answer, frozen=True, kw_only=True):
+class Rights(AnswerForm, frozen=True, kw_only=True):
     """Rights in force."""
 
     rights: list[Right]
 
 
-class Key(Answer, frozen=True, kw_only=True):
+class Key(AnswerForm, frozen=True, kw_only=True):
     """A public key of an agent, in base64."""
 
     key_id: str
@@ -72,7 +72,7 @@ class Key(Answer, frozen=True, kw_only=True):
     revoked: bool
 
 
-class Keys(Answer, frozen=True, kw_only=True):
+class Keys(AnswerForm, frozen=True, kw_only=True):
     """Registered keys, revoked ones too."""
 
     keys: list[Key]
@@ -122,14 +122,14 @@ def _keys(ledger: ReadableLedger) -> list[Key]:
     ]
 
 
-@operation("actors.list", "GET /actors", "reader auditor", kind="whole", example=(Past(), Actors(actors=[_BOT])))
-def list_actors(call: Call, request: Past) -> Actors:
+@operation("actors.list", "GET /actors", "reader auditor", kind="whole", example=(AtPoint(), Actors(actors=[_BOT])))
+def list_actors(call: OperationCall, request: AtPoint) -> Actors:
     """List the registered actors with their bindings."""
     view = call.view_at(request.at)
     return Actors(actors=[_actor(view, name) for name in view.actors])
 
 
-class ReadActor(Request, frozen=True, kw_only=True):
+class ReadActor(RequestForm, frozen=True, kw_only=True):
     """An actor, and a point in the past; absent, now."""
 
     actor_id: Name
@@ -146,7 +146,7 @@ class ReadActor(Request, frozen=True, kw_only=True):
         ActorDetails(actor_id="bot", kind="agent", binding=_AUTO, rights=[_RIGHT], keys=[_KEY]),
     ),
 )
-def read_actor(call: Call, request: ReadActor) -> ActorDetails:
+def read_actor(call: OperationCall, request: ReadActor) -> ActorDetails:
     """Return an actor with its binding, its rights and its keys."""
     view, name = call.view_at(request.at), request.actor_id
     if name not in view.actors:
@@ -163,7 +163,7 @@ def read_actor(call: Call, request: ReadActor) -> ActorDetails:
     )
 
 
-class RegisterActor(Request, frozen=True, kw_only=True):
+class RegisterActor(RequestForm, frozen=True, kw_only=True):
     """An actor to register, and the binding to an authority; absent, it has none."""
 
     actor_id: Name
@@ -173,14 +173,14 @@ class RegisterActor(Request, frozen=True, kw_only=True):
     meta: dict[str, Any] | None = None
 
 
-class BindActor(Request, frozen=True, kw_only=True):
+class BindActor(RequestForm, frozen=True, kw_only=True):
     """An actor and the authority that judges it."""
 
     actor_id: Name
     binding: Binding
 
 
-def _registered(call: Call, request: RegisterActor | BindActor, _: Sequence[Any] = ()) -> Actor:
+def _registered(call: OperationCall, request: RegisterActor | BindActor, _: Sequence[Any] = ()) -> Actor:
     return _actor(call.hosted.realm.realm(), request.actor_id)
 
 
@@ -192,7 +192,7 @@ def _registered(call: Call, request: RegisterActor | BindActor, _: Sequence[Any]
     again=_registered,
     example=(RegisterActor(actor_id="bot", kind="agent", binding=_AUTO), _BOT),
 )
-def register_actor(call: Call, request: RegisterActor) -> Actor:
+def register_actor(call: OperationCall, request: RegisterActor) -> Actor:
     """Register an actor, and bind it to an authority where a binding is given."""
     call.realm.register(
         request.actor_id,
@@ -213,20 +213,20 @@ def register_actor(call: Call, request: RegisterActor) -> Actor:
     again=_registered,
     example=(BindActor(actor_id="bot", binding=_AUTO), _BOT),
 )
-def bind_actor(call: Call, request: BindActor) -> Actor:
+def bind_actor(call: OperationCall, request: BindActor) -> Actor:
     """Bind an actor to the authority that judges it."""
     call.realm.bind(request.actor_id, request.binding, by=call.actor_id)
     return _registered(call, request)
 
 
-@operation("rights.list", "GET /rights", "auditor operator", example=(Past(), Rights(rights=[_RIGHT])))
-def list_rights(call: Call, request: Past) -> Rights:
+@operation("rights.list", "GET /rights", "auditor operator", example=(AtPoint(), Rights(rights=[_RIGHT])))
+def list_rights(call: OperationCall, request: AtPoint) -> Rights:
     """List the rights in force."""
     held = call.view_at(request.at).rights.values()
     return Rights(rights=[_right(one) for rights in held for one in rights.values()])
 
 
-class GrantRight(Request, frozen=True, kw_only=True):
+class GrantRight(RequestForm, frozen=True, kw_only=True):
     """A right to grant; `redaction` has rules that hide events from a reader, as `worldctl export --redact`."""
 
     actor_id: Name
@@ -234,7 +234,7 @@ class GrantRight(Request, frozen=True, kw_only=True):
     redaction: Annotated[list[Name], Meta(max_length=100)] | None = None
 
 
-class GrantedRight(Answer, frozen=True, kw_only=True):
+class GrantedRight(AnswerForm, frozen=True, kw_only=True):
     """Whether a right was granted now; false where the actor had it with the same redaction."""
 
     actor_id: str
@@ -250,7 +250,7 @@ class GrantedRight(Answer, frozen=True, kw_only=True):
     again=lambda _, request, __: GrantedRight(actor_id=request.actor_id, right=request.right, granted=True),
     example=(GrantRight(actor_id="bot", right="actor"), GrantedRight(actor_id="bot", right="actor", granted=True)),
 )
-def grant_right(call: Call, request: GrantRight) -> GrantedRight:
+def grant_right(call: OperationCall, request: GrantRight) -> GrantedRight:
     """Grant a right to an actor."""
     rules = request.redaction or None
     call.hosted.redactions.check(rules or ())
@@ -258,7 +258,7 @@ def grant_right(call: Call, request: GrantRight) -> GrantedRight:
     return GrantedRight(actor_id=request.actor_id, right=request.right, granted=is_new)
 
 
-class RevokeRight(Request, frozen=True, kw_only=True):
+class RevokeRight(RequestForm, frozen=True, kw_only=True):
     """A right to revoke, and why."""
 
     actor_id: Name
@@ -266,7 +266,7 @@ class RevokeRight(Request, frozen=True, kw_only=True):
     reason: Reason
 
 
-class RevokedRight(Answer, frozen=True, kw_only=True):
+class RevokedRight(AnswerForm, frozen=True, kw_only=True):
     """A right that was revoked."""
 
     actor_id: str
@@ -274,7 +274,7 @@ class RevokedRight(Answer, frozen=True, kw_only=True):
     revoked: bool
 
 
-def _revoked_right(_: Call, request: RevokeRight, __: Sequence[Any] = ()) -> RevokedRight:
+def _revoked_right(_: OperationCall, request: RevokeRight, __: Sequence[Any] = ()) -> RevokedRight:
     return RevokedRight(actor_id=request.actor_id, right=request.right, revoked=True)
 
 
@@ -289,16 +289,16 @@ def _revoked_right(_: Call, request: RevokeRight, __: Sequence[Any] = ()) -> Rev
         RevokedRight(actor_id="bot", right="actor", revoked=True),
     ),
 )
-def revoke_right(call: Call, request: RevokeRight) -> RevokedRight:
+def revoke_right(call: OperationCall, request: RevokeRight) -> RevokedRight:
     """Revoke a right of an actor."""
     call.realm.access.revoke(request.actor_id, request.right, by=call.actor_id, reason=request.reason)
     return _revoked_right(call, request)
 
 
-class Tokens(Answer, frozen=True, kw_only=True):
+class Tokens(AnswerForm, frozen=True, kw_only=True):
     """The events that created the API tokens which were not revoked."""
 
-    tokens: list[Recorded]
+    tokens: list[EventForm]
 
 
 @operation(
@@ -306,16 +306,16 @@ class Tokens(Answer, frozen=True, kw_only=True):
     "GET /tokens",
     "auditor operator",
     example=(
-        Past(),
-        Tokens(tokens=[Recorded(topic="token.created", schema_version=1, state={"tokenId": ID, "actorId": "bot"})]),
+        AtPoint(),
+        Tokens(tokens=[EventForm(topic="token.created", schema_version=1, state={"tokenId": ID, "actorId": "bot"})]),
     ),
 )
-def list_tokens(call: Call, request: Past) -> Tokens:
+def list_tokens(call: OperationCall, request: AtPoint) -> Tokens:
     """List the API tokens that were not revoked; a token itself is recorded nowhere."""
     return Tokens(tokens=[recorded(one) for one in call.view_at(request.at).tokens.values()])
 
 
-class CreateToken(Request, frozen=True, kw_only=True):
+class CreateToken(RequestForm, frozen=True, kw_only=True):
     """Whose token, the rights that it is limited to, and how long it is valid."""
 
     actor_id: Name
@@ -324,7 +324,7 @@ class CreateToken(Request, frozen=True, kw_only=True):
     note: Annotated[str, Meta(max_length=1_000)] | None = None
 
 
-class NewToken(Answer, frozen=True, kw_only=True):
+class CreatedToken(AnswerForm, frozen=True, kw_only=True):
     """A new API token; its text is not shown again. `expiresAt` is in ms since 1970."""
 
     token: str
@@ -333,7 +333,7 @@ class NewToken(Answer, frozen=True, kw_only=True):
     expires_at: int
 
 
-def _lost_token(call: Call, request: CreateToken, events: Sequence[TokenCreated]) -> NewToken:
+def _lost_token(call: OperationCall, request: CreateToken, events: Sequence[TokenCreated]) -> CreatedToken:
     """Revoke the tokens of earlier attempts, whose texts are lost, and create another one."""
     for one in events:
         if one.token_id in call.hosted.realm.realm().tokens:
@@ -341,12 +341,12 @@ def _lost_token(call: Call, request: CreateToken, events: Sequence[TokenCreated]
     return _create_token(call, request)
 
 
-def _create_token(call: Call, request: CreateToken) -> NewToken:
+def _create_token(call: OperationCall, request: CreateToken) -> CreatedToken:
     made = call.realm.access.create_token(
         request.actor_id, by=call.actor_id, can=request.can, ttl_ms=request.ttl_ms, note=request.note
     )
     one = made.created
-    return NewToken(token=made.token, token_id=one.token_id, actor_id=one.actor_id, expires_at=one.expires_at)
+    return CreatedToken(token=made.token, token_id=one.token_id, actor_id=one.actor_id, expires_at=one.expires_at)
 
 
 @operation(
@@ -357,10 +357,10 @@ def _create_token(call: Call, request: CreateToken) -> NewToken:
     again=_lost_token,
     example=(
         CreateToken(actor_id="bot", can=["actor"], note="the build server"),
-        NewToken(token=f"wp1_{ID}_W1tbW1tbW1s", token_id=ID, actor_id="bot", expires_at=_NOW + 90 * _DAY_MS),
+        CreatedToken(token=f"wp1_{ID}_W1tbW1tbW1s", token_id=ID, actor_id="bot", expires_at=_NOW + 90 * _DAY_MS),
     ),
 )
-def create_token(call: Call, request: CreateToken) -> NewToken:
+def create_token(call: OperationCall, request: CreateToken) -> CreatedToken:
     """Create an API token of an actor; the answer alone has its text.
 
     A repeated request revokes the token whose text was lost, and creates another one.
@@ -368,21 +368,21 @@ def create_token(call: Call, request: CreateToken) -> NewToken:
     return _create_token(call, request)
 
 
-class RevokeToken(Request, frozen=True, kw_only=True):
+class RevokeToken(RequestForm, frozen=True, kw_only=True):
     """A token to revoke, and why."""
 
     token_id: Name
     reason: Reason
 
 
-class RevokedToken(Answer, frozen=True, kw_only=True):
+class RevokedToken(AnswerForm, frozen=True, kw_only=True):
     """A token that was revoked."""
 
     token_id: str
     revoked: bool
 
 
-def _revoked_token(_: Call, request: RevokeToken, __: Sequence[Any] = ()) -> RevokedToken:
+def _revoked_token(_: OperationCall, request: RevokeToken, __: Sequence[Any] = ()) -> RevokedToken:
     return RevokedToken(token_id=request.token_id, revoked=True)
 
 
@@ -394,26 +394,26 @@ def _revoked_token(_: Call, request: RevokeToken, __: Sequence[Any] = ()) -> Rev
     again=_revoked_token,
     example=(RevokeToken(token_id=ID, reason="it was lost"), RevokedToken(token_id=ID, revoked=True)),
 )
-def revoke_token(call: Call, request: RevokeToken) -> RevokedToken:
+def revoke_token(call: OperationCall, request: RevokeToken) -> RevokedToken:
     """Revoke an API token; it verifies no caller from then on."""
     call.realm.access.revoke_token(request.token_id, by=call.actor_id, reason=request.reason)
     return _revoked_token(call, request)
 
 
-@operation("keys.list", "GET /keys", "reader auditor", kind="whole", example=(Past(), Keys(keys=[_KEY])))
-def list_keys(call: Call, request: Past) -> Keys:
+@operation("keys.list", "GET /keys", "reader auditor", kind="whole", example=(AtPoint(), Keys(keys=[_KEY])))
+def list_keys(call: OperationCall, request: AtPoint) -> Keys:
     """List the registered keys of agents, revoked ones included."""
     return Keys(keys=_keys(call.moment(request.at).ledger()))
 
 
-class RegisterKey(Request, frozen=True, kw_only=True):
+class RegisterKey(RequestForm, frozen=True, kw_only=True):
     """An agent and its Ed25519 public key: base64 of 32 bytes."""
 
     agent_id: Name
     public_key: Annotated[str, Meta(max_length=100)]
 
 
-class RegisteredKey(Answer, frozen=True, kw_only=True):
+class RegisteredKey(AnswerForm, frozen=True, kw_only=True):
     """A key that signs for an agent."""
 
     key_id: str
@@ -431,7 +431,7 @@ class RegisteredKey(Answer, frozen=True, kw_only=True):
         RegisteredKey(key_id=_KEY.key_id, agent_id="bot"),
     ),
 )
-def register_key(call: Call, request: RegisterKey) -> RegisteredKey:
+def register_key(call: OperationCall, request: RegisterKey) -> RegisteredKey:
     """Register a public key, which authenticates the manifests of an agent from then on."""
     from base64 import b64decode
 
@@ -448,21 +448,21 @@ def register_key(call: Call, request: RegisterKey) -> RegisteredKey:
     return RegisteredKey(key_id=name, agent_id=request.agent_id)
 
 
-class RevokeKey(Request, frozen=True, kw_only=True):
+class RevokeKey(RequestForm, frozen=True, kw_only=True):
     """A key to revoke, and why."""
 
     key_id: Name
     reason: Reason
 
 
-class RevokedKey(Answer, frozen=True, kw_only=True):
+class RevokedKey(AnswerForm, frozen=True, kw_only=True):
     """A key that was revoked."""
 
     key_id: str
     revoked: bool
 
 
-def _revoked_key(_: Call, request: RevokeKey, __: Sequence[Any] = ()) -> RevokedKey:
+def _revoked_key(_: OperationCall, request: RevokeKey, __: Sequence[Any] = ()) -> RevokedKey:
     return RevokedKey(key_id=request.key_id, revoked=True)
 
 
@@ -474,7 +474,7 @@ def _revoked_key(_: Call, request: RevokeKey, __: Sequence[Any] = ()) -> Revoked
     again=_revoked_key,
     example=(RevokeKey(key_id=_KEY.key_id, reason="it was stolen"), RevokedKey(key_id=_KEY.key_id, revoked=True)),
 )
-def revoke_key(call: Call, request: RevokeKey) -> RevokedKey:
+def revoke_key(call: OperationCall, request: RevokeKey) -> RevokedKey:
     """Revoke a key for good; what it signed before stays as it is."""
     call.realm.leases.desk.revoke_key(request.key_id, by=call.actor_id, reason=request.reason)
     return _revoked_key(call, request)

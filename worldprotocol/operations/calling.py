@@ -1,4 +1,4 @@
-"""One call of an operation: the realm, the verified caller, and what it may read. Every operation gets a ``Call``."""
+"""One call of an operation: the realm, the verified caller, and what it may read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import ValidationError, convert, structs, to_builtins
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from worldprotocol.operations.declaring import Answer, Declared, Request
+from worldprotocol.operations.declaring import AnswerForm, Declared, RequestForm
 
 if TYPE_CHECKING:
     from world.clock import Clock
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
     from worldprotocol.operations.visibility import Redactions, Visibility
 
-__all__ = ["Call", "OpenRealm", "invalid", "perform", "read_request"]
+__all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
 
-Q = TypeVar("Q", bound=Request)
-A = TypeVar("A", bound=Answer)
+Q = TypeVar("Q", bound=RequestForm)
+A = TypeVar("A", bound=AnswerForm)
 
 _AT: Final = " - at `$"
 DIGEST_DIGITS: Final = 32
@@ -42,7 +42,7 @@ class OpenRealm(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class OperationCall:
     """A request whose caller was verified and has a right to the operation.
 
     Args:
@@ -97,7 +97,7 @@ class Call:
         return self.view if at is None else self.hosted.past.view(self.moment(at).position)
 
 
-def perform(operation: Declared[Q, A], call: Call, request: Q, key: str | None = None) -> A:
+def perform(operation: Declared[Q, A], call: OperationCall, request: Q, key: str | None = None) -> A:
     """Perform a request, unless an equal one of the caller was recorded with the same key.
 
     Args:

@@ -10,26 +10,26 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from world.events.verification import Right
-    from worldprotocol.operations.calling import Call
+    from worldprotocol.operations.calling import OperationCall
 
-__all__ = ["REALM", "Answer", "Awaited", "Declared", "Example", "Operation", "Request", "operation"]
+__all__ = ["REALM", "AnswerForm", "Awaited", "Declared", "Example", "Operation", "RequestForm", "operation"]
 
 REALM: Final = "/v1/realms/{realm}"
 """Beginning of the path of an operation on a realm."""
 
 
-class Request(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class RequestForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Base of requests: unknown members are refused."""
 
 
-class Answer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Base of answers and of what they consist of: a member without a default is always shown."""
 
 
-Q = TypeVar("Q", bound=Request)
-A = TypeVar("A", bound=Answer)
-Run = Callable[["Call", Q], A]
-Again = Callable[["Call", Q, Sequence[Any]], A]
+Q = TypeVar("Q", bound=RequestForm)
+A = TypeVar("A", bound=AnswerForm)
+Run = Callable[["OperationCall", Q], A]
+Again = Callable[["OperationCall", Q, Sequence[Any]], A]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from worldprotocol.operations.declaring import Answer
+from worldprotocol.operations.declaring import AnswerForm
 
-__all__ = ["ID", "At", "Ids", "Name", "Position", "Reason", "Recorded", "Seconds", "recorded"]
+__all__ = ["ID", "At", "EventForm", "Ids", "Name", "Position", "Reason", "Seconds", "recorded"]
 
 ID: Final = "0190f0e4c3b24a6d8f5e2b1a9c7d6e50"
 """An id, for examples."""
@@ -28,7 +28,7 @@ At = Annotated[
 ]
 
 
-class Recorded(Answer, frozen=True, kw_only=True):
+class EventForm(AnswerForm, frozen=True, kw_only=True):
     """An event as it is recorded, without its place in the log."""
 
     topic: str
@@ -36,9 +36,9 @@ class Recorded(Answer, frozen=True, kw_only=True):
     state: dict[str, Any]
 
 
-def recorded(event: Any) -> Recorded:
+def recorded(event: Any) -> EventForm:
     """Return an event as an answer shows it."""
     from worldprotocol.api.remote.event_forms import event_form
 
     form = event_form(event)
-    return Recorded(topic=form["topic"], schema_version=form["schemaVersion"], state=form["state"])
+    return EventForm(topic=form["topic"], schema_version=form["schemaVersion"], state=form["state"])

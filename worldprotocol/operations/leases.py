@@ -9,8 +9,8 @@ from msgspec import Meta, convert, structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from worldprotocol.operations import Answer, Awaited, Call, Request, operation
-from worldprotocol.operations.fields import ID, At, Ids, Name, Position, Reason, Recorded, Seconds, recorded
+from worldprotocol.operations import AnswerForm, Awaited, OperationCall, RequestForm, operation
+from worldprotocol.operations.fields import ID, At, EventForm, Ids, Name, Position, Reason, Seconds, recorded
 
 if TYPE_CHECKING:
     from world.events.lease_events import VerdictGiven
@@ -23,17 +23,17 @@ _KLIS: Final = "klis"
 _NOW: Final = 1_767_225_600_000
 
 
-class Past(Request, frozen=True, kw_only=True):
+class AtPoint(RequestForm, frozen=True, kw_only=True):
     """A point in the past; absent, now."""
 
     at: At | None = None
 
 
-class Own(Request, frozen=True, kw_only=True):
+class Own(RequestForm, frozen=True, kw_only=True):
     """What concerns the caller."""
 
 
-class HeldLease(Answer, frozen=True, kw_only=True):
+class HeldLease(AnswerForm, frozen=True, kw_only=True):
     """A lease in force; times are in ms since 1970."""
 
     lease_id: str
@@ -50,7 +50,7 @@ class HeldLease(Answer, frozen=True, kw_only=True):
     verdict_id: str
 
 
-class HeldLeases(Answer, frozen=True, kw_only=True):
+class HeldLeases(AnswerForm, frozen=True, kw_only=True):
     """Leases in the order of their fencing tokens."""
 
     leases: list[HeldLease]
@@ -73,9 +73,13 @@ _HELD: Final = HeldLease(
 
 
 @operation(
-    "leases.list", "GET /leases", "reader auditor", kind="whole", example=(Past(at="HEAD"), HeldLeases(leases=[_HELD]))
+    "leases.list",
+    "GET /leases",
+    "reader auditor",
+    kind="whole",
+    example=(AtPoint(at="HEAD"), HeldLeases(leases=[_HELD])),
 )
-def list_leases(call: Call, request: Past) -> HeldLeases:
+def list_leases(call: OperationCall, request: AtPoint) -> HeldLeases:
     """List the leases in force, in the order of their fencing tokens."""
     from world.read_models.leases import held
 
@@ -86,21 +90,21 @@ def list_leases(call: Call, request: Past) -> HeldLeases:
 
 
 @operation("leases.held", "GET /leases/held", "actor", example=(Own(), HeldLeases(leases=[_HELD])))
-def list_own_leases(call: Call, request: Own) -> HeldLeases:
+def list_own_leases(call: OperationCall, request: Own) -> HeldLeases:
     """List the leases in force of the caller, in the order of their fencing tokens."""
     from world.read_models.leases import held
 
     return convert({"leases": held(call.view.klis, now=call.clock.now_ms(), agent=call.actor_id)}, HeldLeases)
 
 
-class Claim(Answer, frozen=True, kw_only=True):
+class NamedClaim(AnswerForm, frozen=True, kw_only=True):
     """A predicate on a resource."""
 
     predicate: str
     resource: str
 
 
-class Blocker(Claim, frozen=True, kw_only=True):
+class Blocker(NamedClaim, frozen=True, kw_only=True):
     """A lease, or an older request, that conflicts with a waiting request."""
 
     holder: str
@@ -109,7 +113,7 @@ class Blocker(Claim, frozen=True, kw_only=True):
     request_id: str | None
 
 
-class WaitingRequest(Answer, frozen=True, kw_only=True):
+class QueuedRequest(AnswerForm, frozen=True, kw_only=True):
     """A request in the queue with what it waits for; times are in ms since 1970."""
 
     request_id: str
@@ -117,15 +121,15 @@ class WaitingRequest(Answer, frozen=True, kw_only=True):
     session_id: str
     since: int
     deadline: int | None
-    resources: list[Claim]
+    resources: list[NamedClaim]
     waits_for: list[Blocker]
     more: bool
 
 
-class WaitingRequests(Answer, frozen=True, kw_only=True):
+class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
     """Requests in the queue, oldest first."""
 
-    waits: list[WaitingRequest]
+    waits: list[QueuedRequest]
 
 
 @operation(
@@ -134,16 +138,16 @@ class WaitingRequests(Answer, frozen=True, kw_only=True):
     "reader auditor",
     kind="whole",
     example=(
-        Past(at="HEAD"),
-        WaitingRequests(
+        AtPoint(at="HEAD"),
+        QueuedRequests(
             waits=[
-                WaitingRequest(
+                QueuedRequest(
                     request_id=ID,
                     agent_id="bot",
                     session_id="s-1",
                     since=_NOW,
                     deadline=None,
-                    resources=[Claim(predicate="MUTATES", resource="FILE:/docs/plan")],
+                    resources=[NamedClaim(predicate="MUTATES", resource="FILE:/docs/plan")],
                     waits_for=[
                         Blocker(
                             predicate="MUTATES",
@@ -160,20 +164,20 @@ class WaitingRequests(Answer, frozen=True, kw_only=True):
         ),
     ),
 )
-def list_waits(call: Call, request: Past) -> WaitingRequests:
+def list_waits(call: OperationCall, request: AtPoint) -> QueuedRequests:
     """List the requests that wait in the queue, with what each waits for."""
     from world.read_models.leases import waits
 
-    return WaitingRequests(
+    return QueuedRequests(
         waits=[
-            WaitingRequest(
+            QueuedRequest(
                 request_id=one.request.request_id,
                 agent_id=one.request.session.agent_id,
                 session_id=one.request.session.session_id,
                 since=one.request.since,
                 deadline=one.request.deadline,
                 resources=[
-                    Claim(predicate=triple.predicate.value, resource=triple.resource.text)
+                    NamedClaim(predicate=triple.predicate.value, resource=triple.resource.text)
                     for triple in one.request.triples
                 ],
                 waits_for=[
@@ -194,7 +198,7 @@ def list_waits(call: Call, request: Past) -> WaitingRequests:
     )
 
 
-class Acquire(Request, frozen=True, kw_only=True):
+class Acquire(RequestForm, frozen=True, kw_only=True):
     """Resources to lease, all or none; or a signed manifest in their place."""
 
     resources: Annotated[list[Name], Meta(max_length=1_000)] | None = None
@@ -208,20 +212,20 @@ class Acquire(Request, frozen=True, kw_only=True):
     require_signature: bool = False
 
 
-class Granted(Claim, frozen=True, kw_only=True):
+class Granted(NamedClaim, frozen=True, kw_only=True):
     """A granted lease with its fencing token."""
 
     lease_id: str
     token: int
 
 
-class Conflict(Claim, frozen=True, kw_only=True):
+class VerdictConflict(NamedClaim, frozen=True, kw_only=True):
     """What a request conflicts with, and whose it is."""
 
     holder: str
 
 
-class Verdict(Answer, frozen=True, kw_only=True):
+class VerdictAnswer(AnswerForm, frozen=True, kw_only=True):
     """A verdict: Granted, Wait or Die.
 
     ``queued`` says whether the request waits in the queue; ``priorities`` has the priority of each named agent, in ms
@@ -237,13 +241,13 @@ class Verdict(Answer, frozen=True, kw_only=True):
     ttl_ms: int | None
     retry_after_ms: int | None
     leases: list[Granted]
-    conflicts: list[Conflict]
+    conflicts: list[VerdictConflict]
     priorities: dict[str, int]
-    event: Recorded
+    event: EventForm
     after: int | None = None
 
 
-_VERDICT: Final = Verdict(
+_VERDICT: Final = VerdictAnswer(
     verdict_id=ID,
     request_id=ID,
     status="Granted",
@@ -255,12 +259,12 @@ _VERDICT: Final = Verdict(
     leases=[Granted(lease_id=ID, token=12, predicate="MUTATES", resource="FILE:/docs/plan")],
     conflicts=[],
     priorities={"bot": _NOW},
-    event=Recorded(topic="verdict.given", schema_version=1, state={"verdictId": ID, "status": "Granted"}),
+    event=EventForm(topic="verdict.given", schema_version=1, state={"verdictId": ID, "status": "Granted"}),
     after=40,
 )
 
 
-def _verdict(call: Call, verdict: VerdictGiven, after: int | None = None) -> Verdict:
+def _verdict(call: OperationCall, verdict: VerdictGiven, after: int | None = None) -> VerdictAnswer:
     """Return a recorded verdict as an answer."""
     from world.read_models.leases import verdict_row
 
@@ -268,10 +272,10 @@ def _verdict(call: Call, verdict: VerdictGiven, after: int | None = None) -> Ver
     names = dict.fromkeys([verdict.agent_id, *(one.holder for one in verdict.conflicts)])
     priorities = {name: agents[name][0] for name in names if name in agents}
     wire = {**verdict_row(verdict), "priorities": priorities, "event": recorded(verdict), "after": after}
-    return convert(wire, Verdict)
+    return convert(wire, VerdictAnswer)
 
 
-def _last(call: Call, request: Acquire, events: Sequence[Any]) -> Verdict:
+def _last(call: OperationCall, request: Acquire, events: Sequence[Any]) -> VerdictAnswer:
     """Return the verdict that ended the wait of an earlier request, else its first one."""
     from world.read_models.live.request_events import events_of_request
 
@@ -296,7 +300,7 @@ def _last(call: Call, request: Acquire, events: Sequence[Any]) -> Verdict:
     statuses=(200, 202),
     example=(Acquire(resources=["FILE:/docs/plan"], session_id="s-1"), _VERDICT),
 )
-def acquire(call: Call, request: Acquire) -> Verdict:
+def acquire(call: OperationCall, request: Acquire) -> VerdictAnswer:
     """Request leases for the caller, all or none; 202 where the request waits in the queue."""
     if (request.manifest is None) == (not request.resources):
         raise RefusedError(ErrorCode.INVALID_VALUE, "Name `resources`, or give a `manifest` in their place.")
@@ -319,7 +323,7 @@ def acquire(call: Call, request: Acquire) -> Verdict:
     return _verdict(call, verdict, before)
 
 
-class ReadRequest(Request, frozen=True, kw_only=True):
+class ReadRequest(RequestForm, frozen=True, kw_only=True):
     """A request for leases; `after` is that of the answer to it."""
 
     request_id: Name
@@ -328,7 +332,7 @@ class ReadRequest(Request, frozen=True, kw_only=True):
     free: Annotated[bool, Meta(description="Wait also, where it died, until what it died of is free.")] = False
 
 
-class RequestState(Answer, frozen=True, kw_only=True):
+class RequestState(AnswerForm, frozen=True, kw_only=True):
     """What became of a request: whether it waits, its last verdict, and why it was withdrawn.
 
     ``isFree`` says of one that died whether what it died of is free; else it is null.
@@ -337,7 +341,7 @@ class RequestState(Answer, frozen=True, kw_only=True):
     request_id: str
     is_waiting: bool
     is_free: bool | None
-    verdict: Verdict | None
+    verdict: VerdictAnswer | None
     withdrawn: str | None
 
 
@@ -359,7 +363,7 @@ class RequestState(Answer, frozen=True, kw_only=True):
         ),
     ),
 )
-def read_request(call: Call, request: ReadRequest) -> RequestState:
+def read_request(call: OperationCall, request: ReadRequest) -> RequestState:
     """Return what became of a request of the caller; `wait` returns it once it does not wait in the queue any more.
 
     With `free`, a request that died is returned once what it died of is free.
@@ -379,7 +383,7 @@ def read_request(call: Call, request: ReadRequest) -> RequestState:
     )
 
 
-def _events_of(call: Call, request_id: str, after: int) -> tuple[VerdictGiven, str | None]:
+def _events_of(call: OperationCall, request_id: str, after: int) -> tuple[VerdictGiven, str | None]:
     """Return the last verdict on a request of the caller, and why it was withdrawn; None where it was not.
 
     Raises:
@@ -405,14 +409,14 @@ def _events_of(call: Call, request_id: str, after: int) -> tuple[VerdictGiven, s
     return verdict, withdrawn
 
 
-class Withdraw(Request, frozen=True, kw_only=True):
+class Withdraw(RequestForm, frozen=True, kw_only=True):
     """A request to take out of the queue; `after` is that of the answer to the request."""
 
     request_id: Name
     after: Position = 0
 
 
-class Withdrawn(Answer, frozen=True, kw_only=True):
+class Withdrawn(AnswerForm, frozen=True, kw_only=True):
     """Whether a request waited, and was taken out of the queue."""
 
     request_id: str
@@ -425,14 +429,14 @@ class Withdrawn(Answer, frozen=True, kw_only=True):
     "actor",
     example=(Withdraw(request_id="none", after=40), Withdrawn(request_id=ID, withdrawn=True)),
 )
-def withdraw(call: Call, request: Withdraw) -> Withdrawn:
+def withdraw(call: OperationCall, request: Withdraw) -> Withdrawn:
     """Take a request of the caller out of the queue; a repetition finds that it does not wait any more."""
     _events_of(call, request.request_id, request.after)
     is_withdrawn = call.realm.leases.desk.withdraw(request.request_id)
     return Withdrawn(request_id=request.request_id, withdrawn=is_withdrawn)
 
 
-class Heartbeat(Request, frozen=True, kw_only=True):
+class Heartbeat(RequestForm, frozen=True, kw_only=True):
     """Leases to renew."""
 
     lease_ids: Ids
@@ -440,15 +444,15 @@ class Heartbeat(Request, frozen=True, kw_only=True):
     ttl_ms: Ttl | None = None
 
 
-class Renewal(Answer, frozen=True, kw_only=True):
+class Renewal(AnswerForm, frozen=True, kw_only=True):
     """A renewed lease; `expiresAt` is in ms since 1970."""
 
     lease_id: str
     expires_at: int
-    event: Recorded
+    event: EventForm
 
 
-class Renewals(Answer, frozen=True, kw_only=True):
+class Renewals(AnswerForm, frozen=True, kw_only=True):
     """Renewed leases."""
 
     leases: list[Renewal]
@@ -473,13 +477,13 @@ def _renewals(events: Sequence[Any]) -> Renewals:
                 Renewal(
                     lease_id=ID,
                     expires_at=_NOW + 60_000,
-                    event=Recorded(topic="lease.renewed", schema_version=1, state={"leaseId": ID}),
+                    event=EventForm(topic="lease.renewed", schema_version=1, state={"leaseId": ID}),
                 )
             ]
         ),
     ),
 )
-def heartbeat(call: Call, request: Heartbeat) -> Renewals:
+def heartbeat(call: OperationCall, request: Heartbeat) -> Renewals:
     """Renew leases of the caller, all or none."""
     return _renewals(
         call.realm.leases.desk.heartbeat(
@@ -488,27 +492,27 @@ def heartbeat(call: Call, request: Heartbeat) -> Renewals:
     )
 
 
-class Release(Request, frozen=True, kw_only=True):
+class Release(RequestForm, frozen=True, kw_only=True):
     """Leases to release."""
 
     lease_ids: Ids
     session_id: Name
 
 
-class Revoke(Request, frozen=True, kw_only=True):
+class Revoke(RequestForm, frozen=True, kw_only=True):
     """Leases to revoke, and why."""
 
     lease_ids: Ids
     reason: Reason
 
 
-class States(Answer, frozen=True, kw_only=True):
+class States(AnswerForm, frozen=True, kw_only=True):
     """The state of each lease."""
 
     states: dict[str, str]
 
 
-def _ended(call: Call, request: Release | Revoke, events: Sequence[Any]) -> States:
+def _ended(call: OperationCall, request: Release | Revoke, events: Sequence[Any]) -> States:
     """Return the states of leases that an earlier request ended; the ledger forgets old ones."""
     ended = "Released" if isinstance(request, Release) else "Revoked"
     known = call.hosted.realm.realm().klis.ended
@@ -523,7 +527,7 @@ def _ended(call: Call, request: Release | Revoke, events: Sequence[Any]) -> Stat
     again=_ended,
     example=(Release(lease_ids=[ID], session_id="s-1"), States(states={ID: "Released"})),
 )
-def release(call: Call, request: Release) -> States:
+def release(call: OperationCall, request: Release) -> States:
     """Release leases of the caller, all or none."""
     return States(
         states=call.realm.leases.desk.release(request.lease_ids, agent_id=call.actor_id, session_id=request.session_id)
@@ -538,6 +542,6 @@ def release(call: Call, request: Release) -> States:
     again=_ended,
     example=(Revoke(lease_ids=[ID], reason="the holder is gone"), States(states={ID: "Revoked"})),
 )
-def revoke(call: Call, request: Revoke) -> States:
+def revoke(call: OperationCall, request: Revoke) -> States:
     """Revoke leases of any holder; the actor also has to be an administrator of leases."""
     return States(states=call.realm.leases.desk.revoke(request.lease_ids, by=call.actor_id, reason=request.reason))

@@ -21,10 +21,10 @@ from world.klis.session import AgentKey
 from world.read_models.live.sealed_snapshot import archived_upto
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
-from worldprotocol import operations
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
+from worldprotocol.operations import OperationCall
 from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
@@ -60,7 +60,7 @@ SMALL_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(operations.Call):
+class Call(OperationCall):
     """A request over HTTP whose caller was verified and has a right to the operation.
 
     Args:

@@ -18,8 +18,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.value_tracking import joined
 from worldprotocol.html_pages.environment import environment
-from worldprotocol.operations import Answer
-from worldprotocol.operations import Request as Asked
+from worldprotocol.operations import AnswerForm, RequestForm
 from worldprotocol.operations.calling import perform, read_request
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.visibility import Visibility
@@ -51,8 +50,8 @@ __all__ = [
     "rendered",
 ]
 
-Q = TypeVar("Q", bound=Asked)
-A = TypeVar("A", bound=Answer)
+Q = TypeVar("Q", bound=RequestForm)
+A = TypeVar("A", bound=AnswerForm)
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
