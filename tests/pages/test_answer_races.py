@@ -17,12 +17,12 @@ from world.events.verification import Verification
 from worldprotocol import Domain, set_
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
+from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.bodies import AnswerToGive
 from worldprotocol.server.call import Call
 from worldprotocol.server.operation_table import OPERATIONS
 from worldprotocol.server.operations.proposals import give_answer, inbox_entry
 from worldprotocol.server.service import RealmToServe, Service
-from worldprotocol.server.visibility import Visibility
 
 VERIFIED = Verification(method="peer", actor_id="ann")
 
@@ -91,7 +91,15 @@ def a_call(realm: Realm) -> Call:
     service = Service.of(ServerConfig(), [RealmToServe("main", realm)])
     hosted, view = service.realms["main"], realm.realm()
     visibility = Visibility(view, VERIFIED, hosted.redactions)
-    return Call(service, OPERATIONS["proposals.answer"], hosted, VERIFIED, view, visibility)
+    return Call(
+        hosted=hosted,
+        verified=VERIFIED,
+        view=view,
+        visibility=visibility,
+        clock=service.clock,
+        service=service,
+        operation=OPERATIONS["proposals.answer"],
+    )
 
 
 def answered(realm: Realm) -> list[tuple[str, str | None]]:

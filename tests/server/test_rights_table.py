@@ -13,14 +13,21 @@ from tests.server.served import NO_TLS, Served, founded
 from world.events.verification import RIGHTS
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
+from worldprotocol.operations.registry import declared_operations
 from worldprotocol.server.answers import ANSWERS, BODIES
 from worldprotocol.server.app import create_app
 from worldprotocol.server.call import Authorized
+from worldprotocol.server.openapi import request_of
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS, Operation
 from worldprotocol.server.service import RealmToServe, Service
 
 REFUSED = {"RIGHT_MISSING", "SIGN_IN_REQUIRED", "TOKEN_NOT_VALID"}
-EXAMPLES = {**BODIES, "commands.run": {"arguments": ["none"]}}
+DECLARED = {
+    name: request_of(one)["requestBody"]["content"]["application/json"]["example"]
+    for name, one in declared_operations().items()
+    if one.is_write
+}
+EXAMPLES = {**BODIES, **DECLARED, "commands.run": {"arguments": ["none"]}}
 """A command has rights of its own: ``tests/remote/test_command_rights.py`` tries each."""
 
 PARAMETERS = {
@@ -32,6 +39,8 @@ PARAMETERS = {
     "client": "claude-code",
     "server": "git",
     "request_id": "none",
+    "token_id": "none",
+    "key_id": "none",
     "subject_id": "none",
     "code": "RIGHT_MISSING",
     "actor_id": "bot",
@@ -155,7 +164,10 @@ def test_the_table_the_handlers_and_the_answers_name_the_same_operations(tmp_pat
     with Realm.open(place.log, domain=kiosk) as realm:
         app = create_app(Service.of(ServerConfig(), [RealmToServe("main", realm)]))
         routes = {getattr(route, "name", "") for route in app.routes}
-    assert set(OPERATIONS) == set(HANDLERS) == set(ANSWERS) == routes - {"openapi", "mcp", "pages", "start"}
+    declared = set(declared_operations())
+    assert set(OPERATIONS) == routes - {"openapi", "mcp", "pages", "start"}
+    assert set(OPERATIONS) - declared == set(HANDLERS) == set(ANSWERS)
+    assert declared.isdisjoint(HANDLERS)
 
 
 def test_a_route_outside_of_the_table_is_refused(tmp_path: Any) -> None:

@@ -45,6 +45,7 @@ class Verification(Record, frozen=True, kw_only=True, omit_defaults=True):
         uid: user id of the peer.
         key_id: key of the signature.
         key: key of the request (``Idempotency-Key``), which the caller may repeat.
+        request: digest of the request with that key, 32 hex digits, by which an equal one is recognised.
     """
 
     method: Method
@@ -55,6 +56,7 @@ class Verification(Record, frozen=True, kw_only=True, omit_defaults=True):
     uid: int | None = None
     key_id: Text | None = None
     key: Text | None = None
+    request: Text | None = None
 
     @property
     def verified_actor(self) -> str | None:

@@ -27,8 +27,6 @@ from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
 _READINESS = shape("code cause busy holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, busy=FLAG, holder=OBJECT)
-_LEASE = {"leaseId": ID, "token": 12, "predicate": "MUTATES", "resource": "FILE:/docs/plan"}
-
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": PROBLEM,
@@ -102,23 +100,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         state=OBJECT,
         redacted=FLAG,
     ),
-    "Verdict": shape(
-        "priorities event after",
-        verdictId=TEXT,
-        requestId=TEXT,
-        status=TEXT,
-        agentId=TEXT,
-        sessionId=TEXT,
-        queued=FLAG,
-        ttlMs=or_null(INT),
-        retryAfterMs=or_null(INT),
-        leases=array(OBJECT),
-        conflicts=array(OBJECT),
-        priorities=OBJECT,
-        event=ref("Recorded"),
-        after=INT,
-    ),
-    "Recorded": shape(topic=TEXT, schemaVersion=INT, state=OBJECT),
     "Entry": shape(
         "history",
         history=array(ref("Event")),
@@ -167,10 +148,6 @@ _ENTRY: Final[dict[str, Any]] = {
         "leases": [{"predicate": "MUTATES", "resource": "STATE:main/orders"}],
     },
     "shown": HASH,
-}  # fmt: skip
-_VERDICT: Final = {
-    "verdictId": ID, "requestId": ID, "status": "Granted", "agentId": "bot", "sessionId": "s-1", "queued": False,
-    "ttlMs": 60_000, "retryAfterMs": None, "leases": [_LEASE], "conflicts": [],
 }  # fmt: skip
 _CLAIM: Final = {
     "claimId": ID, "proposalId": ID, "idempotencyKey": "order-17:" + HASH, "token": 19, "attempt": 1,
@@ -297,27 +274,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
     "branches.create": (shape(name=TEXT), {"name": "plan"}),
     "branches.switch": (shape(active=TEXT), {"active": "plan"}),
-    "leases.list": (shape(leases=array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
-    "leases.waits": (shape(waits=array(OBJECT)), {"waits": []}),
-    "leases.held": (shape(leases=array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
-    "leases.request": (
-        shape(
-            requestId=TEXT,
-            isWaiting=FLAG,
-            isFree=or_null(FLAG),
-            verdict=or_null(ref("Verdict")),
-            withdrawn=or_null(TEXT),
-        ),
-        {"requestId": ID, "isWaiting": False, "isFree": None, "verdict": _VERDICT, "withdrawn": None},
-    ),
-    "leases.withdraw": (shape(requestId=TEXT, withdrawn=FLAG), {"requestId": ID, "withdrawn": True}),
-    "leases.acquire": (ref("Verdict"), {**_VERDICT, "priorities": {"bot": 1_767_225_600_000}, "after": 40}),
-    "leases.heartbeat": (
-        shape(leases=array(shape("event", leaseId=TEXT, expiresAt=INT, event=ref("Recorded")))),
-        {"leases": [{"leaseId": ID, "expiresAt": 1_767_225_660_000}]},
-    ),
-    "leases.release": (shape(states=OBJECT), {"states": {ID: "Released"}}),
-    "leases.revoke": (shape(states=OBJECT), {"states": {ID: "Revoked"}}),
     "effects.list": (
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
         {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
@@ -364,10 +320,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "receipts.read": (OBJECT, {"worldProtocol": "receipt"}),
     "receipts.find": (OBJECT, {"worldProtocol": "receipt"}),
     **AUDIT_ANSWERS,
-    "tokens.list": (
-        shape(tokens=array(ref("Recorded"))),
-        {"tokens": [{"topic": "token.created", "schemaVersion": 1, "state": {"tokenId": ID, "actorId": "bot"}}]},
-    ),
     "errors.read": (
         shape(type=TEXT, code=TEXT, title=TEXT, remedy=or_null(TEXT), status=INT, documentation=TEXT),
         {
@@ -394,7 +346,6 @@ STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "proposals.answer": (200, 202),
     "proposals.cancel": (200, 202),
     "proposals.settle": (200, 202),
-    "leases.acquire": (200, 202),
     "branches.create": (201,),
     **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
     **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
@@ -410,10 +361,6 @@ BODIES: Final[dict[str, Any]] = {
     "proposals.settle": {"choice": "fail", "reason": "the supplier has no record of it"},
     "branches.create": {"name": "plan"},
     "branches.switch": {"name": "plan"},
-    "leases.acquire": {"resources": ["FILE:/docs/plan"], "sessionId": "s-1"},
-    "leases.withdraw": {"after": 40},
-    "leases.heartbeat": {"leaseIds": [ID], "sessionId": "s-1"},
-    "leases.release": {"leaseIds": [ID], "sessionId": "s-1"},
     "effects.claim": {"worker": "mailer-1", "types": ["mail.send"]},
     "effects.heartbeat": {"claim": _CLAIM},
     "effects.found": {"doubt": _DOUBT, "report": {"result": {"value": {"receipt": "r-1"}}}},
@@ -444,6 +391,5 @@ BODIES: Final[dict[str, Any]] = {
         "since": "3d",
         "last": 200,
     },
-    "leases.revoke": {"leaseIds": [ID], "reason": "the holder is gone"},
 }
 """Example of the body of each operation that has one."""

@@ -8,8 +8,10 @@ from typing import Any, Final
 from fastapi import FastAPI, Response
 from fastapi.telemetry import TelemetryConfig
 
+from worldprotocol.operations.declaring import Declared
 from worldprotocol.server import problems
 from worldprotocol.server.call import OperationRoute
+from worldprotocol.server.endpoints import endpoint
 from worldprotocol.server.governed import calls, command_runs  # noqa: F401
 from worldprotocol.server.governed.mcp_endpoint import mcp_routes
 from worldprotocol.server.limits import RequestLimit
@@ -19,13 +21,11 @@ from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.operations import (  # noqa: F401  # they declare the handlers of the operations
     acting,
     actions,
-    actors,
     audit,
     commands,
     effects,
     hooks,
     jobs,
-    leases,
     log,
     policies,
     proposals,
@@ -82,7 +82,7 @@ def create_app(service: Service) -> FastAPI:
     for operation in OPERATIONS.values():
         app.add_api_route(
             operation.route,
-            HANDLERS[operation.name],
+            endpoint(operation) if isinstance(operation, Declared) else HANDLERS[operation.name],
             methods=[operation.method],
             name=operation.name,
             operation_id=operation.name,

@@ -81,10 +81,6 @@ AUDIT_ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "tiles.read": (TEXT, "256 hashes of 32 bytes"),
     "tiles.entries": (TEXT, "256 entries, each after its length as a uint16"),
     "proofs.consistency": (OBJECT, {"worldProtocol": "consistency"}),
-    "keys.list": (
-        shape(keys=array(shape(keyId=TEXT, agentId=TEXT, publicKey=TEXT, revoked=FLAG))),
-        {"keys": [{"keyId": "k-1", "agentId": "bot", "publicKey": "W1tbW1tbW1s=", "revoked": False}]},
-    ),
     "runs.list": (shape(runs=array(OBJECT), more=FLAG, next=or_null(INT)), {"runs": [], "more": False, "next": None}),
     "runs.read": (
         shape(
@@ -152,27 +148,6 @@ AUDIT_ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
             },
             "shadows": {"shadowed": 0, "agree": 0, "disagree": 0, "notAsked": 0, "disagreements": []},
         },
-    ),
-    "actors.list": (
-        shape(actors=array(OBJECT)),
-        {"actors": [{**ACTOR, "binding": {"kind": "auto_approve"}}]},
-    ),
-    "actors.read": (
-        shape(
-            "meta name",
-            actorId=TEXT,
-            kind=TEXT,
-            name=TEXT,
-            meta=OBJECT,
-            binding=or_null(OBJECT),
-            rights=array(OBJECT),
-            keys=array(OBJECT),
-        ),
-        {**ACTOR, "binding": {"kind": "auto_approve"}, "rights": [], "keys": []},
-    ),
-    "rights.list": (
-        shape(rights=array(shape(actorId=TEXT, right=TEXT, redaction=or_null(array(TEXT)), by=TEXT, since=INT))),
-        {"rights": [{"actorId": "bot", "right": "actor", "redaction": None, "by": "operator", "since": 1}]},
     ),
 }
 """Schema and example of the successful answer of each operation."""

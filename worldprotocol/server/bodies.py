@@ -19,15 +19,11 @@ __all__ = [
     "CommandToRun",
     "EffectResultToRecord",
     "EffectsToClaim",
-    "Heartbeat",
     "IntentToSubmit",
     "IntentWithOptions",
     "IssuedIntent",
-    "LeaseRequest",
     "Name",
     "ProposalFilter",
-    "Release",
-    "Revocation",
     "RunToBegin",
     "RunToContinue",
     "RunToEnd",
@@ -37,7 +33,6 @@ __all__ = [
     "SignatureOfIntent",
     "SourceToProject",
     "StrictBody",
-    "Withdrawal",
 ]
 
 REPORTED: Final = 5
@@ -45,7 +40,6 @@ REPORTED: Final = 5
 
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 Word = Annotated[str, Field(max_length=1_000_000)]
-Ids = Annotated[list[Name], Field(min_length=1, max_length=1_000)]
 Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
@@ -293,45 +287,3 @@ class RunToEnd(RunByKey):
     isWithin: bool = False  # noqa: N815
     observed: Annotated[list[dict[str, Any]], Field(max_length=10_000)] = []
     violations: Annotated[list[dict[str, Any]], Field(max_length=1_000)] = []
-
-
-class LeaseRequest(StrictBody):
-    """Resources to lease, all or none; or a signed manifest in their place."""
-
-    resources: Annotated[list[Name], Field(max_length=1_000)] | None = None
-    predicate: Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"] = "MUTATES"
-    manifest: dict[str, Any] | None = None
-    sessionId: Name | None = None  # noqa: N815
-    ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
-    queue: bool = False
-    waitMs: int | None = Field(default=None, ge=1)  # noqa: N815
-    requestId: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._:~-]{0,199}$")] | None = None  # noqa: N815
-    requireSignature: bool = False  # noqa: N815
-
-
-class Withdrawal(StrictBody):
-    """A request to take out of the queue; `after` is that of the answer to the request."""
-
-    after: int = Field(default=0, ge=0, le=2**53)
-
-
-class Heartbeat(StrictBody):
-    """Leases to renew."""
-
-    leaseIds: Ids  # noqa: N815
-    sessionId: Name  # noqa: N815
-    ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
-
-
-class Release(StrictBody):
-    """Leases to release."""
-
-    leaseIds: Ids  # noqa: N815
-    sessionId: Name  # noqa: N815
-
-
-class Revocation(StrictBody):
-    """Leases to revoke, and why."""
-
-    leaseIds: Ids  # noqa: N815
-    reason: Reason

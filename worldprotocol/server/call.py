@@ -24,13 +24,14 @@ from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
+from worldprotocol.operations import OperationCall
+from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.request_body import body_of
 from worldprotocol.server.service import HostedRealm, Service
 from worldprotocol.server.sign_in import signed_by
 from worldprotocol.server.threads import retrieve
-from worldprotocol.server.visibility import Visibility
 
 __all__ = [
     "COUNTED",
@@ -58,40 +59,24 @@ SMALL_BYTES: Final = 65_536
 """Size of a body that is parsed where it is read; a thread parses larger ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request whose caller was verified and has a right to the operation.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(OperationCall):
+    """A request over HTTP whose caller was verified and has a right to the operation.
 
     Args:
+        hosted: the realm.
         service: the service.
         operation: the operation.
-        hosted: the realm.
-        verified: the caller.
-        view: state of the realm when the right was checked.
-        visibility: what the caller may read.
     """
 
+    hosted: HostedRealm
     service: Service
     operation: Operation
-    hosted: HostedRealm
-    verified: Verification
-    view: RealmView
-    visibility: Visibility
-
-    @property
-    def actor_id(self) -> str:
-        """The verified actor."""
-        return self.verified.actor_id or ""
 
     def left_out(self) -> dict[str, int]:
         """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
         upto = 0 if self.view.archived is None else archived_upto(self.hosted.realm.log)
         return {"archivedUpto": upto} if upto else {}
-
-    @property
-    def realm(self) -> Realm:
-        """The realm, which records the verification of this caller with what it writes."""
-        return self.hosted.realm.as_caller(self.verified)
 
     def keyed(self, key: str | None) -> Verification:
         """Return the caller with the key of its request.
@@ -238,7 +223,15 @@ async def _authorized(request: Request) -> Call:
     visibility = Visibility(view, verified, hosted.redactions)
     if operation.is_whole:
         visibility.check_whole()
-    return Call(service, operation, hosted, verified, view, visibility)
+    return Call(
+        hosted=hosted,
+        verified=verified,
+        view=view,
+        visibility=visibility,
+        clock=service.clock,
+        service=service,
+        operation=operation,
+    )
 
 
 def check_right(view: RealmView, verified: Verification, operation: Operation, now_ms: int) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from msgspec import structs, to_builtins
+from msgspec.json import schema_components
 
 from worldprotocol.api.remote.realm_names import NAME
 from worldprotocol.export.cloud_events import BATCH_TYPE
+from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.registry import declared_operations
 from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
 from worldprotocol.server.audit_answers import CLOUD_EVENTS
+from worldprotocol.server.endpoints import IDEMPOTENCY_KEY
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.problems import MEDIA_TYPE
 from worldprotocol.server.sign_in import KEY_ID, SIGNED
 
-__all__ = ["describe"]
+__all__ = ["describe", "request_of"]
 
 TEXT_TYPES: Final = {
     "log.stream": "text/event-stream",
@@ -129,7 +135,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         openapi_version="3.1.0",
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(SCHEMAS)
+    components.setdefault("schemas", {}).update(SCHEMAS | _components_of(declared_operations().values()))
     for unused in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(unused, None)
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
@@ -144,9 +150,14 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 def _complete(described: dict[str, Any], operation: Operation) -> None:
     """Add security, answers, problems and examples to an operation."""
-    schema, example = ANSWERS[operation.name]
+    if isinstance(operation, Declared):
+        described.update(request_of(operation))
+        schema, example = _answer_of(operation)
+        statuses = operation.statuses
+    else:
+        schema, example = ANSWERS[operation.name]
+        statuses = STATUSES.get(operation.name, (200,))
     media = TEXT_TYPES.get(operation.name, "application/json")
-    statuses = STATUSES.get(operation.name, (200,))
     responses: dict[str, Any] = {}
     for status in statuses:
         responses[str(status)] = {"description": operation.summary}
@@ -165,7 +176,7 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
     if operation.name == SIGNED:
         described["parameters"].append(SIGNING_KEY)
     body = described.get("requestBody")
-    if body is not None:
+    if body is not None and operation.name in BODIES:
         body["content"]["application/json"]["example"] = BODIES[operation.name]
 
 
@@ -178,3 +189,62 @@ def _links_of(operation: str) -> dict[str, Any]:
         }
         for name, (parameter, place) in _LINKS.get(operation, {}).items()
     }
+
+
+REFERENCE: Final = "#/components/schemas/{name}"
+JSON: Final = "application/json"
+
+KEY: Final = {
+    "name": IDEMPOTENCY_KEY.title(),
+    "in": "header",
+    "required": False,
+    "description": "Key of the request: a repeated request records nothing, and has the same answer.",
+    "schema": {"type": "string"},
+}
+"""The header field of requests that may be repeated."""
+
+
+def _components_of(operations: Iterable[Declared[Any, Any]]) -> dict[str, Any]:
+    """Return the schemas that the answers of operations consist of, by name."""
+    _, components = schema_components([one.answer for one in operations], ref_template=REFERENCE)
+    return components
+
+
+def _answer_of(operation: Declared[Any, Any]) -> tuple[dict[str, Any], Any]:
+    """Return schema and example of an operation's answer."""
+    return {"$ref": REFERENCE.format(name=operation.answer.__name__)}, to_builtins(operation.example.answer)
+
+
+def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
+    """Return the parameters of an operation, and its body if it has one."""
+    schema, example = _request_schema(operation.request), to_builtins(operation.example.request)
+    parameters: list[dict[str, Any]] = []
+    properties: dict[str, Any] = {}
+    for field in structs.fields(operation.request):
+        name, property_ = field.encode_name, schema["properties"][field.encode_name]
+        if f"{{{field.name}}}" in operation.path:
+            parameters.append(_parameter(field.name, "path", property_, is_required=True))
+            example.pop(name, None)
+        elif operation.is_write:
+            properties[name] = property_
+        else:
+            parameters.append(_parameter(name, "query", property_, is_required=field.required))
+    if not operation.is_write:
+        return {"parameters": parameters}
+    required = [name for name in schema.get("required", ()) if name in properties]
+    body = {**schema, "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "parameters": [*parameters, KEY],
+        "requestBody": {"required": bool(required), "content": {JSON: {"schema": body, "example": example}}},
+    }
+
+
+def _parameter(name: str, where: str, schema: dict[str, Any], *, is_required: bool) -> dict[str, Any]:
+    described = {"description": schema["description"]} if "description" in schema else {}
+    return {"name": name, "in": where, "required": is_required, "schema": schema, **described}
+
+
+def _request_schema(request: Any) -> dict[str, Any]:
+    _, components = schema_components([request], ref_template=REFERENCE)
+    found: dict[str, Any] = components[request.__name__]
+    return found

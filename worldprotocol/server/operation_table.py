@@ -1,72 +1,23 @@
 """The table of operations: name, method, path and the rights of which a caller needs one; and their handlers.
 
+Declared operations (``worldprotocol.operations``) are in it, and need no handler here.
+
 A route exists only for an operation of this table, and an operation without rights is refused unless it is public.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
-from dataclasses import dataclass
 from typing import Any, Final
 
 from world.events.verification import RIGHTS, Right
+from worldprotocol.operations.declaring import REALM, Operation
+from worldprotocol.operations.registry import declared_operations
 
 __all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "handles"]
 
-REALM: Final = "/v1/realms/{realm}"
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
 PROPOSALS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver")
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation of the HTTP API.
-
-    Args:
-        name: ``resource.verb``, the ``operationId``.
-        method: HTTP method.
-        path: path with parameters.
-        rights: rights of which the caller needs one in the realm; without any, and not public, it is refused.
-        summary: one line for the API description.
-        is_public: whether no sign-in is needed; such an operation shows nothing of a realm but its log's id.
-        is_whole: whether the result is made of many events, so that a reader with redaction is refused.
-        may_wait: whether the request may wait, and is not ended by ``request_timeout_s``.
-        is_personal: whether the result is about the caller, so that there is none for visitors.
-    """
-
-    name: str
-    method: str
-    path: str
-    rights: tuple[Right, ...]
-    summary: str
-    is_public: bool = False
-    is_whole: bool = False
-    may_wait: bool = False
-    is_personal: bool = False
-
-    @property
-    def route(self) -> str:
-        """The path as a route: the name of a tile contains slashes."""
-        return self.path.replace("{tile}", "{tile:path}")
-
-    @property
-    def is_in_realm(self) -> bool:
-        """Whether it is an operation on a realm."""
-        return self.path.startswith(REALM)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether visitors may use it in a realm whose reading is public (``[server.public]``).
-
-        It reads, redacts event by event, and does not wait.
-        """
-        is_reading = self.method == "GET" and self.is_in_realm and not self.path.endswith("/stream")
-        return is_reading and "reader" in self.rights and not self.is_whole and not self.is_personal
-
-    @property
-    def tag(self) -> str:
-        """The resource."""
-        return self.name.partition(".")[0]
 
 
 def _in_realm(name: str, method: str, path: str, rights: tuple[Right, ...], summary: str, kind: str = "") -> Operation:
@@ -123,17 +74,6 @@ _ALL: Final = (
     _in_realm("branches.list", "GET", "/branches", READ, "List the branches"),
     _in_realm("branches.create", "POST", "/branches", _OPERATE, "Create a branch at a world"),
     _in_realm("branches.switch", "POST", "/branches:switch", _OPERATE, "Make a branch the active one"),
-    _in_realm("leases.list", "GET", "/leases", READ, "List the leases in force", "whole"),
-    _in_realm("leases.waits", "GET", "/leases/waits", READ, "List the requests for leases that wait", "whole"),
-    _in_realm("leases.held", "GET", "/leases/held", _ACT, "List the leases in force of the caller"),
-    _in_realm(
-        "leases.request", "GET", "/leases/requests/{request_id}", _ACT, "Return a request of the caller", "waits"
-    ),
-    _in_realm("leases.withdraw", "POST", "/leases/requests/{request_id}:withdraw", _ACT, "Withdraw a queued request"),
-    _in_realm("leases.acquire", "POST", "/leases", _ACT, "Request leases for the caller"),
-    _in_realm("leases.heartbeat", "POST", "/leases:heartbeat", _ACT, "Renew leases of the caller"),
-    _in_realm("leases.release", "POST", "/leases:release", _ACT, "Release leases of the caller"),
-    _in_realm("leases.revoke", "POST", "/leases:revoke", _OPERATE, "Revoke leases of any holder"),
     _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
     _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
     _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),
@@ -181,21 +121,16 @@ _ALL: Final = (
     _in_realm("jobs.read", "GET", "/jobs/{job_id}", _AUDIT, "Return a job with its result"),
     _in_realm("jobs.stream", "GET", "/jobs/{job_id}/stream", _AUDIT, "Stream the progress of a job (SSE)", "waits"),
     _in_realm("jobs.cancel", "POST", "/jobs/{job_id}:cancel", _AUDIT, "Cancel a job"),
-    _in_realm("keys.list", "GET", "/keys", READ, "List the keys of agents, revoked ones too", "whole"),
     _in_realm("runs.list", "GET", "/runs", READ, "List the runs, newest first", "whole"),
     _in_realm("runs.read", "GET", "/runs/{run_id}", READ, "Return what a run declared, did and violated", "whole"),
     _in_realm("policies.list", "GET", "/policies", READ, "List the policies in force", "whole"),
     _in_realm("policies.read", "GET", "/policies/{named}", READ, "Return a version of a policy", "whole"),
-    _in_realm("actors.list", "GET", "/actors", READ, "List the registered actors with their bindings", "whole"),
-    _in_realm("actors.read", "GET", "/actors/{actor_id}", READ, "Return an actor with binding, rights, keys", "whole"),
-    _in_realm("tokens.list", "GET", "/tokens", ("auditor", "operator"), "List the API tokens that were not revoked"),
-    _in_realm("rights.list", "GET", "/rights", ("auditor", "operator"), "List the rights in force"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
     Operation("server.metrics", "GET", "/metrics", ("operator", "auditor"), "Return metrics for Prometheus"),
 )
-OPERATIONS: Final = {one.name: one for one in _ALL}
+OPERATIONS: Final[dict[str, Operation]] = {one.name: one for one in _ALL} | declared_operations()
 """All operations, by name."""
 
 Handler = Callable[..., Awaitable[Any]]

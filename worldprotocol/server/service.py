@@ -27,6 +27,7 @@ from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey
+from worldprotocol.operations.visibility import Redactions
 from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
@@ -45,7 +46,6 @@ from worldprotocol.server.pages.browser_sessions import Links
 from worldprotocol.server.request_body import UnreadBodies
 from worldprotocol.server.sign_in import SignIn
 from worldprotocol.server.threads import Shared, Threads
-from worldprotocol.server.visibility import Redactions
 
 if TYPE_CHECKING:
     from worldprotocol.server.governed.mcp_endpoint import McpEndpoint

@@ -7,7 +7,7 @@ equal requests to different servers one records; equal requests to one process, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -37,7 +37,7 @@ from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.decoding import decoded
 from worldprotocol.api.realm import Realm
 
-__all__ = ["RequestKeys", "Says", "says_acquire", "says_heartbeat", "says_release", "says_revoke"]
+__all__ = ["RequestKeys", "Says", "says_acquire"]
 
 R = TypeVar("R")
 Says = Callable[[list[Any]], bool]
@@ -74,11 +74,11 @@ class _OnceProtocol(VerifiedProtocol):
         protocol: the writer.
         ids: source of new ids.
         verified: the caller, with the key.
-        recorded: returns the committed events that have a key.
+        recorded: returns the committed events of a caller's key.
     """
 
     def __init__(
-        self, protocol: Writer, ids: IdSource, verified: Verification, recorded: Callable[[str], list[Any]]
+        self, protocol: Writer, ids: IdSource, verified: Verification, recorded: Callable[[Verification], list[Any]]
     ) -> None:
         """Share the writer's archive and ids."""
         super().__init__(protocol, ids, verified)
@@ -88,7 +88,7 @@ class _OnceProtocol(VerifiedProtocol):
         """Run one command; see ``WorldProtocol.run``."""
 
         def checked(work: UnitOfWork) -> R:
-            events = self._recorded(self._verified.key or "")
+            events = self._recorded(self._verified)
             if events:
                 raise _RepeatedError(events)
             return command(work)
@@ -106,7 +106,7 @@ class RequestKeys:
     def __init__(self, log: EventLog) -> None:
         """Read nothing yet."""
         self._log = log
-        self._positions: dict[str, list[int]] = {}
+        self._positions: dict[tuple[str | None, str], list[int]] = {}
         self._upto = 0
         self._mutex = threading.Lock()
         self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
@@ -137,28 +137,29 @@ class RequestKeys:
             return run(as_caller)
         as_caller._protocol = _OnceProtocol(realm._acting, realm._composed.ids, caller, self._events)
         try:
-            with self._turn(caller.key):
+            with self._turn(f"{caller.verified_actor}\n{caller.key}"):
                 return run(as_caller)
         except _RepeatedError as found:
             events = found.events
-        if any(one.verified.verified_actor != caller.verified_actor for one in events) or not says(events):
+        if not says(events):
             raise RefusedError(
                 ErrorCode.IDEMPOTENCY_CONFLICT,
                 f"The key {caller.key} was used for another request; use a new key for each request.",
             )
         return repeated([structs.replace(one, verified=None) for one in events])  # as the command returned them
 
-    def _events(self, key: str) -> list[Any]:
-        """Return the committed events that have a key."""
+    def _events(self, caller: Verification) -> list[Any]:
+        """Return the committed events that have the key of a caller; equal keys of other actors are other keys."""
         with self._mutex:
             upto = self._log.head().size
             for logged in self._log.read(self._upto, upto, topics=_TOPICS):
                 if _NEEDLE in logged.state:
                     event: Any = decoded(logged)
                     if event.verified is not None and event.verified.key is not None:
-                        self._positions.setdefault(event.verified.key, []).append(logged.position)
+                        own = event.verified.verified_actor, event.verified.key
+                        self._positions.setdefault(own, []).append(logged.position)
             self._upto = max(self._upto, upto)
-            positions = self._positions.get(key, [])
+            positions = self._positions.get((caller.verified_actor, caller.key or ""), [])
         return [decoded(self._log.event_at(one)) for one in positions]
 
     @contextmanager
@@ -187,44 +188,3 @@ def says_acquire(manifest: dict[str, Any], session: str | None, ttl_ms: int | No
         return dict(event.manifest) == wanted and (ttl_ms is None or event.ttl_ms in (None, ttl_ms))
 
     return says
-
-
-def says_heartbeat(lease_ids: Collection[str], ttl_ms: int | None) -> Says:
-    """Return whether renewals are those of a request."""
-
-    def says(events: list[Any]) -> bool:
-        if not all(isinstance(one, LeaseRenewed) for one in events):
-            return False
-        is_same = [one.lease_id for one in events] == list(lease_ids)
-        return is_same and (ttl_ms is None or {one.ttl_ms for one in events} == {ttl_ms})
-
-    return says
-
-
-def says_release(realm: Realm, lease_ids: Collection[str], session: str) -> Says:
-    """Return whether releases are those of a request; a lease that had ended before is in none."""
-
-    def says(events: list[Any]) -> bool:
-        if not all(isinstance(one, LeasesReleased) and one.session_id == session for one in events):
-            return False
-        released = {name for one in events for name in one.lease_ids}
-        return released <= set(lease_ids) and _have_ended(realm, set(lease_ids) - released)
-
-    return says
-
-
-def says_revoke(realm: Realm, lease_ids: Collection[str], reason: str) -> Says:
-    """Return whether revocations are those of a request, which also end the other leases of a proposal."""
-
-    def says(events: list[Any]) -> bool:
-        if not all(isinstance(one, LeasesRevoked) and one.reason == reason for one in events):
-            return False
-        revoked = {name for one in events for name in one.lease_ids}
-        return bool(revoked & set(lease_ids)) and _have_ended(realm, set(lease_ids) - revoked)
-
-    return says
-
-
-def _have_ended(realm: Realm, lease_ids: Collection[str]) -> bool:
-    ended = realm.realm().klis.ended
-    return all(one in ended for one in lease_ids)

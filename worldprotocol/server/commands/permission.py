@@ -14,9 +14,9 @@ from authority import is_policy_file
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
+from worldprotocol.operations.visibility import unknown_proposal
 from worldprotocol.server.commands.command_table import RemoteCommand
 from worldprotocol.server.commands.command_words import CommandWords, local_reason, read_words
-from worldprotocol.server.visibility import unknown_proposal
 
 if TYPE_CHECKING:
     from world.state.proposal import Proposal

@@ -99,7 +99,7 @@ class CallerAdministration:
     def leases(self) -> Leases:
         """Leases, whose sessions and requests have ids that a repeated request gives again."""
         realm, verified = self._commands.realm, self._commands.verified
-        ids = realm._composed.ids if verified.key is None else _RequestIds(verified.key)
+        ids = realm._composed.ids if verified.key is None else _RequestIds(f"{verified.verified_actor}\n{verified.key}")
         return Leases(_KeyedProtocol(self._commands), ids, realm._composed.executor.keeper)  # type: ignore[arg-type]
 
     def register(

@@ -16,6 +16,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.state.access import right_fault
 from worldprotocol.api.bootstrap import LoggedEvent
+from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.bodies import CommandToRun
 from worldprotocol.server.call import Authorized, Call
 from worldprotocol.server.commands.caller_realm import caller_realm, reading_realm
@@ -30,7 +31,6 @@ from worldprotocol.server.commands.output import (
 from worldprotocol.server.commands.permission import permit
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
-from worldprotocol.server.visibility import Visibility
 
 _LOGGER = logging.getLogger("worldprotocol.server")
 

@@ -19,6 +19,7 @@ from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.api.lookup.log_filter import LogFilter
 from worldprotocol.api.remote.event_forms import logged_form
 from worldprotocol.export.cloud_events import BATCH_TYPE
+from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.call import Authorized, Call
 from worldprotocol.server.connections.event_stream import PING, EventStream, Frame, in_chunks
 from worldprotocol.server.operation_table import handles
@@ -30,7 +31,6 @@ from worldprotocol.server.operations.log_conditions import (
     stretch_of,
 )
 from worldprotocol.server.operations.proposals import After, Limit
-from worldprotocol.server.visibility import Visibility
 
 Form = Annotated[
     Literal["json", "cloudevents"], Query(alias="format", description="As the log has events, or CloudEvents 1.0.")

@@ -18,7 +18,6 @@ from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.api.lookup.log_filter import LogFilter
 from worldprotocol.api.time_parsing import moment_of
 from worldprotocol.server.call import Call
-from worldprotocol.server.operations.past import looked_at
 
 __all__ = ["ALL", "EventConditions", "FoundEvents", "LogConditions", "Stretch", "find_events", "stretch_of"]
 
@@ -145,9 +144,9 @@ def stretch_of(call: Call, wanted: LogConditions, after: int, order: Literal["ol
     """Return the stretch that a request names.
 
     Raises:
-        RefusedError: as ``looked_at``.
+        RefusedError: as ``Call.moment``.
     """
-    end = call.hosted.realm.log.head().size if wanted.at is None else looked_at(call, wanted.at).position
+    end = call.hosted.realm.log.head().size if wanted.at is None else call.moment(wanted.at).position
     upto = end if wanted.before is None else max(0, min(wanted.before - 1, end))
     return Stretch(min(after, upto), upto, order == "newest")
 

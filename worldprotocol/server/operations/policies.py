@@ -20,7 +20,7 @@ from worldprotocol.policy_tools.listing import list_policies as listed_policies
 from worldprotocol.policy_tools.listing import loaded_hashes
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.operations.past import At, looked_at, view_at
+from worldprotocol.server.operations.past import At
 
 RECENT: Final = 10_000
 """Events at the end of the log in which the use of a policy is counted."""
@@ -42,7 +42,7 @@ async def list_policies(call: Authorized, at: At = None) -> Any:
     """
 
     def run() -> dict[str, Any]:
-        realm, view = call.hosted.realm, view_at(call, at)
+        realm, view = call.hosted.realm, call.view_at(at)
         changes = changes_of(realm, view.position)
         policies = [
             {"name": one.name, "policyHash": one.policy_hash, "adoptedAt": one.at, "by": one.by, "policy": one.policy}
@@ -79,7 +79,7 @@ async def read_policy(
 
     def run() -> dict[str, Any]:
         realm = call.hosted.realm
-        size = looked_at(call, at).position
+        size = call.moment(at).position
         changes = changes_of(realm, size)
         shown = _named(named, changes)
         name = shown.name

@@ -22,13 +22,13 @@ from worldprotocol.agents.waiting_words import with_waits
 from worldprotocol.api.callers.repeated import once
 from worldprotocol.api.proposal_summary import calls_left, left_entry
 from worldprotocol.api.requests import scope_of, waiting_entry, waiting_in
+from worldprotocol.operations.visibility import unknown_proposal
 from worldprotocol.server.bodies import AnswerToGive, Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.commands.caller_realm import answer_in
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import AsFar, History, Key, Wait, rendered, waited
-from worldprotocol.server.operations.past import At, looked_at
-from worldprotocol.server.visibility import unknown_proposal
+from worldprotocol.server.operations.past import At
 
 MAX_SCANNED: Final = 2_000
 """Submissions that one request for a list looks at."""
@@ -224,7 +224,7 @@ async def inbox(
         return answer({"inbox": [], "more": False, "callerLeft": await call.run(lambda: _left(call, limit, at))})
 
     def run() -> dict[str, Any]:
-        then = None if at is None else looked_at(call, at)
+        then = None if at is None else call.moment(at)
         asked = call.hosted.realm.inbox() if then is None else waiting_in(call.hosted.past.view(then.position))
         waiting = call.visibility.waiting(asked)
         now = call.service.clock.now_ms() if then is None else then.now
@@ -241,7 +241,7 @@ async def inbox(
 
 def _left(call: Call, limit: int, at: str | None) -> list[dict[str, Any]]:
     """Return the calls of the active branch whose callers left, which the caller may read, newest first."""
-    view = call.view if at is None else call.hosted.past.view(looked_at(call, at).position)
+    view = call.view if at is None else call.hosted.past.view(call.moment(at).position)
     found = calls_left(call.hosted.realm.archive, view.active, view.position)
     may_see = call.visibility.is_own if call.visibility.rules else call.visibility.may_see
     return [left_entry(one, left_at) for one, left_at in found if may_see(one)][:limit]

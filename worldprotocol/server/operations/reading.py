@@ -26,7 +26,7 @@ from worldprotocol.server.bodies import BranchToCreate, BranchToSwitch
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import History, Key
-from worldprotocol.server.operations.past import At, looked_at
+from worldprotocol.server.operations.past import At
 from worldprotocol.server.operations.proposals import Limit
 
 HEAD = "HEAD"
@@ -39,14 +39,14 @@ def _world_id(call: Call, named: str, at: str | None = None) -> str:
     """Return a world's id; ``HEAD`` is the head of the active branch, also at a point in the past.
 
     Raises:
-        RefusedError: ``UNKNOWN_WORLD``, and those of ``looked_at``; ``NOT_FOUND`` for a world that was sealed later.
+        RefusedError: ``UNKNOWN_WORLD``, and those of ``Call.moment``; ``NOT_FOUND`` for a world that was sealed later.
     """
     realm = call.hosted.realm
     if at is None:
         world_id = realm.branch().head if named == HEAD else named
         realm.archive.world(world_id)
         return world_id
-    then = looked_at(call, at)
+    then = call.moment(at)
     world_id = then.world_id() if named == HEAD else named
     then.check_seen(f"World {world_id[:12]} was sealed", realm.archive.world(world_id).position)
     return world_id
@@ -78,7 +78,7 @@ async def list_worlds(
         if at is None:
             heads, before = Heads(call.view.active, dict(call.view.branches)), wanted.before
         else:
-            then = looked_at(call, at)
+            then = call.moment(at)
             heads, before = then.heads(), min(wanted.before, then.position + 1)
         under = None if wanted.under is None else _world_id(call, wanted.under, at)
         query = LineageQuery(limit, before, wanted.branch, under, wanted.depth)
@@ -202,7 +202,7 @@ async def list_branches(call: Authorized, at: At = None) -> Response:
 
     def run() -> dict[str, Any]:
         view = call.view
-        heads = Heads(view.active, dict(view.branches)) if at is None else looked_at(call, at).heads()
+        heads = Heads(view.active, dict(view.branches)) if at is None else call.moment(at).heads()
         return {"branches": branch_rows(heads, call.visibility.branches(call.hosted.realm.archive))}
 
     return answer(await call.run(run))

@@ -10,12 +10,12 @@ from fastapi import Query, Request, Response
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.api.bootstrap import EventLog
+from worldprotocol.operations.visibility import rights_of
 from worldprotocol.server.call import Authorized, answer, count_visitor, operation_of, service_of, verified_somewhere
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.problems import problem, type_of
 from worldprotocol.server.telemetry.readiness import readiness_of
 from worldprotocol.server.telemetry.realm_metrics import scraped
-from worldprotocol.server.visibility import rights_of
 
 OnlyRealm = Annotated[str | None, Query(description="Ask for this realm alone, also where it was moved or archived.")]
 

@@ -11,7 +11,7 @@ from worldprotocol.runs.listing import RunLine, list_runs
 from worldprotocol.runs.verification import read_verification
 from worldprotocol.server.call import Authorized, answer
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.operations.past import At, looked_at
+from worldprotocol.server.operations.past import At
 from worldprotocol.server.operations.proposals import Limit
 
 Before = Annotated[int | None, Query(ge=1, le=2**53, description="`next` of the page before.")]
@@ -30,7 +30,7 @@ async def list_all_runs(
     archive = call.hosted.realm.archive
 
     def run() -> dict[str, Any]:
-        upto = None if at is None else looked_at(call, at).position
+        upto = None if at is None else call.moment(at).position
         wanted: dict[str, Any] = {"agent": agent, "open_only": open_only, "upto": upto, "before": before}
         found = list(list_runs(archive, most=limit + 1, **wanted))
         more = len(found) > limit
@@ -55,7 +55,7 @@ async def read_run(
     archive = call.hosted.realm.archive
 
     def run() -> dict[str, Any]:
-        upto = None if at is None else looked_at(call, at).position
+        upto = None if at is None else call.moment(at).position
         return read_verification(archive, run_id, upto).to_wire()
 
     return answer(await call.run(run))

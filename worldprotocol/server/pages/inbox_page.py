@@ -20,13 +20,13 @@ from authority.people.questions import Question, questions_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
+from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.bodies import AnswerToGive
 from worldprotocol.server.call import Call
 from worldprotocol.server.operations.jobs import event_source
 from worldprotocol.server.operations.proposals import give_answer
 from worldprotocol.server.pages.page_call import PageCall, answerable, form_fault, open_form, open_page
 from worldprotocol.server.pages.page_table import shows
-from worldprotocol.server.visibility import Visibility
 
 MOST: Final = 50
 MOST_PLACES: Final = 20

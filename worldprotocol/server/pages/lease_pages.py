@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
-from pydantic import ValidationError
+from msgspec import to_builtins
 
 from world.errors import RefusedError
 from world.read_models.leases import lacks
-from worldprotocol.server.bodies import Revocation
+from worldprotocol.operations.leases import list_leases, list_waits
+from worldprotocol.operations.leases import revoke as revoke_leases
 from worldprotocol.server.call import Call
 from worldprotocol.server.pages.page_call import PageCall, form_fault, open_form, open_page
 from worldprotocol.server.pages.page_table import shows
@@ -41,8 +42,8 @@ async def leases(
 async def _shown(
     opened: PageCall, view: Mapping[str, str], *, done: bool = False, refusal: str = "", status: int = 200
 ) -> Response:
-    held = (await opened.read("leases.list"))["leases"]
-    waits = (await opened.read("leases.waits"))["waits"]
+    held = to_builtins((await opened.ask(list_leases)).leases)
+    waits = to_builtins((await opened.ask(list_waits)).waits)
     total, administrators = len(held), opened.call.view.klis.in_force.administrators.split()
     held = [one for one in held if _is_wanted(view, one["agentId"], [one["resource"]])]
     waits = [one for one in waits if _is_wanted(view, one["agentId"], [each["resource"] for each in one["resources"]])]
@@ -107,9 +108,8 @@ async def revoke(request: Request) -> Response:
     opened, form = await open_form(request, "leases.revoke")
     view = {"agent": form.get("agent", ""), "resource": form.get("resource", "")}
     try:
-        body = Revocation(leaseIds=[form.get("lease", "")], reason=form.get("reason", ""))
-        await opened.read("leases.revoke", {"body": body})
-    except (ValidationError, RefusedError) as error:
+        await opened.ask(revoke_leases, {"leaseIds": [form.get("lease", "")], "reason": form.get("reason", "")})
+    except RefusedError as error:
         words, status = form_fault(error)
         return await _shown(opened, view, refusal=words, status=status)
     return opened.redirect("leases?done=revoked")

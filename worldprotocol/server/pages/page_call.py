@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 from fastapi import Request
@@ -18,6 +18,10 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.value_tracking import joined
 from worldprotocol.html_pages.environment import environment
+from worldprotocol.operations import AnswerForm, RequestForm
+from worldprotocol.operations.calling import perform, read_request
+from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.call import Call, check_right, count_failure, service_of, visitor
 from worldprotocol.server.jobs.job import Kind
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
@@ -26,7 +30,6 @@ from worldprotocol.server.pages.page_table import PAGES, Page
 from worldprotocol.server.pages.shown_times import relative
 from worldprotocol.server.pages.shown_values import as_text, shown_changes, value_lines
 from worldprotocol.server.request_body import body_of
-from worldprotocol.server.visibility import Visibility
 from worldprotocol.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -46,6 +49,9 @@ __all__ = [
     "open_page",
     "rendered",
 ]
+
+Q = TypeVar("Q", bound=RequestForm)
+A = TypeVar("A", bound=AnswerForm)
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -115,6 +121,19 @@ class PageCall:
         """
         answer = await HANDLERS[operation](self.of(operation), **(arguments or {}))
         return orjson.loads(answer.body)
+
+    async def ask(self, operation: Declared[Q, A], members: Mapping[str, Any] | None = None) -> A:
+        """Return the answer of a declared operation to this caller.
+
+        Args:
+            operation: the operation.
+            members: members of the request, as a form or the page gives them.
+
+        Raises:
+            RefusedError: ``INVALID_VALUE``, and as the operation.
+        """
+        call, wanted = self.of(operation.name), read_request(operation, members or {}, "form", strict=True)
+        return await call.run(partial(perform, operation, call, wanted))
 
     async def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
         """Return the page as HTML, which a thread makes."""
@@ -233,7 +252,15 @@ async def open_page(request: Request, operation: str) -> PageCall:
         service.rates.take(f"{verified.actor_id}@{hosted.name}")
     visibility = Visibility(view, verified, hosted.redactions)
     page = PAGES[request.scope["route"].name]
-    call = Call(service, OPERATIONS[operation or "realms.read"], hosted, verified, view, visibility)
+    call = Call(
+        hosted=hosted,
+        verified=verified,
+        view=view,
+        visibility=visibility,
+        clock=service.clock,
+        service=service,
+        operation=OPERATIONS[operation or "realms.read"],
+    )
     opened = PageCall(request, page, call, session)
     if operation:
         opened.of(operation)

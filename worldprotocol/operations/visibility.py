@@ -56,6 +56,14 @@ class Redactions:
         self._known: dict[tuple[str, ...], tuple[Redaction, int]] = {}
         self._mutex = threading.Lock()
 
+    def check(self, rules: Iterable[str]) -> None:
+        """Refuse rules that do not exist.
+
+        Raises:
+            RefusedError: ``INVALID_REDACTION``.
+        """
+        Redaction(tuple(rules), self._roles)
+
     def shown(self, rules: tuple[str, ...], events: Iterable[LoggedEvent]) -> list[tuple[LoggedEvent, bool]]:
         """Return events, each with whether it is hidden by rules."""
         if not rules:

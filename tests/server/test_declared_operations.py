@@ -1,0 +1,124 @@
+"""Operations on leases and access: bad input, repeated requests, and operations of installed packages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.served import PATH, Served
+from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.registry import declared_operations
+
+RELEASE = {"leaseIds": ["none"], "sessionId": "s-1"}
+
+
+def sent(served: Served, path: str, actor: str = "ops", **more: Any) -> httpx.Response:
+    with served.client(actor) as client:
+        return client.request(more.pop("method", "POST"), f"{PATH}{path}", **more)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "fault"),
+    [
+        ("/leases:release", {**RELEASE, "leaseId": "none"}, "body"),
+        ("/leases:release", {"sessionId": "s-1"}, "body"),
+        ("/leases:release", {**RELEASE, "leaseIds": "none"}, "body.leaseIds"),
+        ("/leases:release", {**RELEASE, "leaseIds": []}, "body.leaseIds"),
+        ("/leases:release", {**RELEASE, "leaseIds": [7]}, "body.leaseIds[0]"),
+        ("/leases:release", ["none"], "body"),
+        ("/leases", {"resources": ["FILE:/a"], "predicate": "WRITES"}, "body.predicate"),
+        ("/leases", {"resources": ["FILE:/a"], "ttlMs": 0}, "body.ttlMs"),
+        ("/leases/requests/none:withdraw", {"requestId": "none"}, "body.requestId"),
+    ],
+)
+def test_a_member_at_fault_is_named(served: Served, path: str, body: Any, fault: str) -> None:
+    answer = sent(served, path, "all", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_VALUE")
+    assert [one["path"] for one in answer.json()["details"]["faults"]] == [fault]
+    assert fault in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "media"),
+    [
+        (b"{", "application/json"),
+        (b'"\xff"', "application/json"),
+        (b"[" * 100_000, "application/json"),
+        (b'{"leaseIds": [NaN]}', "application/json"),
+        (b"leaseIds=none", "application/x-www-form-urlencoded"),
+    ],
+)
+def test_a_body_that_is_not_json_is_refused(served: Served, content: bytes, media: str) -> None:
+    answer = sent(served, "/leases:release", "all", content=content, headers={"Content-Type": media})
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_VALUE")
+
+
+def test_a_parameter_that_the_operation_does_not_have_is_refused(served: Served) -> None:
+    answer = sent(served, "/leases", "aud", method="GET", params={"att": "HEAD"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_VALUE")
+    assert "att" in answer.json()["detail"]
+
+
+def test_a_missing_right_is_refused_before_a_body_at_fault(served: Served) -> None:
+    answer = sent(served, "/rights", "bot", json={"no": "right"})
+    assert (answer.status_code, answer.json()["code"]) == (403, "RIGHT_MISSING")
+
+
+def test_a_redaction_that_does_not_exist_is_refused(served: Served) -> None:
+    answer = sent(served, "/rights", json={"actorId": "bot", "right": "reader", "redaction": ["nothing"]})
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_REDACTION")
+
+
+@pytest.mark.parametrize("key", ["none", "W1tb", "\u00e9"])
+def test_a_text_that_is_no_public_key_is_refused(served: Served, key: str) -> None:
+    answer = sent(served, "/keys", json={"agentId": "bot", "publicKey": key})
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_KEY")
+
+
+def test_a_repeated_creation_of_a_token_revokes_the_token_that_was_lost(served: Served) -> None:
+    body, headers = {"actorId": "kid", "note": "lost"}, {"Idempotency-Key": "a-token"}
+    made = [sent(served, "/tokens", json=body, headers=headers).json() for _ in range(3)]
+    assert len({one["token"] for one in made}) == 3
+    with served.place.realm() as realm:
+        in_force = [one.token_id for one in realm.realm().tokens.values() if one.note == "lost"]
+    assert in_force == [made[-1]["tokenId"]]
+    other = sent(served, "/tokens", json={**body, "note": "another"}, headers=headers)
+    assert (other.status_code, other.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+
+
+def test_equal_keys_of_two_actors_are_two_requests(served: Served) -> None:
+    headers = {"Idempotency-Key": "one-key"}
+    body = {"resources": ["FILE:/two-actors"], "predicate": "CONSUMES", "sessionId": "s-k"}
+    first, second = (sent(served, "/leases", actor, json=body, headers=headers).json() for actor in ("kid", "bot"))
+    assert (first["agentId"], second["agentId"]) == ("kid", "bot")
+    assert first["verdictId"] != second["verdictId"]
+    assert sent(served, "/leases", "kid", json=body, headers=headers).json()["verdictId"] == first["verdictId"]
+
+
+def test_a_repeated_request_of_leases_is_answered_with_its_last_verdict(served: Served) -> None:
+    sent(served, "/leases", "kid", json={"resources": ["FILE:/q0"], "sessionId": "s-q0"})  # kid is older than bot
+    holder = sent(served, "/leases", "bot", json={"resources": ["FILE:/q1"], "sessionId": "s-q1"}).json()
+    headers, body = {"Idempotency-Key": "queued"}, {"resources": ["FILE:/q1"], "sessionId": "s-q2", "queue": True}
+    queued = sent(served, "/leases", "kid", json=body, headers=headers)
+    assert (queued.status_code, queued.json()["status"]) == (202, "Wait")
+    ids = [one["leaseId"] for one in holder["leases"]]
+    sent(served, "/leases:release", "bot", json={"leaseIds": ids, "sessionId": "s-q1"})
+    again = sent(served, "/leases", "kid", json=body, headers=headers)
+    assert (again.status_code, again.json()["status"]) == (200, "Granted")
+    state = sent(
+        served,
+        f"/leases/requests/{queued.json()['requestId']}",
+        "kid",
+        method="GET",
+        params={"after": again.json()["after"]},
+    )
+    assert state.json()["verdict"]["status"] == "Granted"
+
+
+def test_every_declared_operation_that_records_answers_a_repetition() -> None:
+    for one in declared_operations().values():
+        assert isinstance(one, Declared)
+        assert one.is_write or not one.records, one.name
+        assert bool(one.records) == (one.again is not None), one.name

@@ -1,0 +1,13 @@
+"""Operations: what can be asked of a realm and done in it, each declared once with request, answer and rights.
+
+HTTP endpoints and the API description are derived from the declarations (``worldprotocol.server.endpoints``). A module
+of a subject (``leases``, ``access``) imports the engine inside of its functions, so that importing it costs little.
+Source: docs/architecture.md, "Operations".
+"""
+
+from __future__ import annotations
+
+from worldprotocol.operations.calling import OperationCall
+from worldprotocol.operations.declaring import REALM, AnswerForm, Awaited, Example, Operation, RequestForm, operation
+
+__all__ = ["REALM", "AnswerForm", "Awaited", "Example", "Operation", "OperationCall", "RequestForm", "operation"]

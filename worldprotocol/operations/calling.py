@@ -1,0 +1,175 @@
+"""One call of an operation: the realm, the verified caller, and what it may read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from msgspec import ValidationError, convert, structs, to_builtins
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from worldprotocol.operations.declaring import AnswerForm, Declared, RequestForm
+
+if TYPE_CHECKING:
+    from world.clock import Clock
+    from world.events.verification import Verification
+    from world.state.realm_view import RealmView
+    from worldprotocol.api.callers.recorded_keys import RequestKeys
+    from worldprotocol.api.lookup.past_views import PastViews
+    from worldprotocol.api.lookup.point_in_time import PointInTime
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.operations.visibility import Redactions, Visibility
+
+__all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
+
+Q = TypeVar("Q", bound=RequestForm)
+A = TypeVar("A", bound=AnswerForm)
+
+_AT: Final = " - at `$"
+DIGEST_DIGITS: Final = 32
+"""Hex digits of a request's digest, 128 bits."""
+
+
+class OpenRealm(Protocol):
+    """An open realm, with what its calls share: redactions, keys of recorded requests, and states in the past."""
+
+    realm: Realm
+    redactions: Redactions
+    request_keys: RequestKeys
+    past: PastViews
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCall:
+    """A request whose caller was verified and has a right to the operation.
+
+    Args:
+        hosted: the realm.
+        verified: the caller.
+        view: state of the realm when the right was checked.
+        visibility: what the caller may read.
+        clock: the clock.
+        recording: the realm as it records what this request writes; None where it records the caller without a key.
+    """
+
+    hosted: OpenRealm
+    verified: Verification
+    view: RealmView
+    visibility: Visibility
+    clock: Clock
+    recording: Realm | None = None
+
+    @property
+    def actor_id(self) -> str:
+        """The verified actor."""
+        return self.verified.actor_id or ""
+
+    @property
+    def realm(self) -> Realm:
+        """The realm, which records the verification of this caller with what it writes."""
+        return self.hosted.realm.as_caller(self.verified) if self.recording is None else self.recording
+
+    def moment(self, at: str | None) -> PointInTime:
+        """Return the point in time that a request looks at; None is now.
+
+        Raises:
+            RefusedError: ``NOT_FOUND``, ``AMBIGUOUS``; ``RIGHT_MISSING`` for a caller that may not read all events,
+                because a point is found among all of them.
+        """
+        from worldprotocol.api.lookup.point_in_time import moment
+
+        if at is not None:
+            self.visibility.check_whole()
+            if not self.visibility.reads_all and "operator" not in self.visibility.rights:
+                raise RefusedError(
+                    ErrorCode.RIGHT_MISSING, "The past of a realm (`at`) needs the right reader, auditor or operator."
+                )
+        return moment(self.hosted.realm, at)
+
+    def view_at(self, at: str | None) -> RealmView:
+        """Return the state of the realm at a point in time.
+
+        Raises:
+            RefusedError: as ``moment``.
+        """
+        return self.view if at is None else self.hosted.past.view(self.moment(at).position)
+
+
+def perform(operation: Declared[Q, A], call: OperationCall, request: Q, key: str | None = None) -> A:
+    """Perform a request, unless an equal one of the caller was recorded with the same key.
+
+    Args:
+        operation: the operation, to which the caller has a right.
+        call: the call.
+        request: the request.
+        key: key of the request (``Idempotency-Key``); None has none.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE`` for a text that is no key; ``IDEMPOTENCY_CONFLICT`` where the caller used the
+            key for another request; what the operation refuses.
+    """
+    from worldprotocol.api.callers.keyed import check_key
+
+    if key is None:
+        return operation.run(call, request)
+    digest = _digest(operation, request)
+    caller = structs.replace(call.verified, key=check_key(key), request=digest)
+    again = operation.again
+    if again is None:
+        return operation.run(replace(call, verified=caller), request)
+
+    def says(events: list[Any]) -> bool:
+        """Return whether recorded events are of this request; those of earlier releases have no digest."""
+        recorded = events[0].verified.request
+        topics = {one.TOPIC for one in events}
+        return recorded == digest if recorded is not None else topics <= set(operation.records)
+
+    return call.hosted.request_keys.once(
+        call.hosted.realm,
+        caller,
+        lambda recording: operation.run(replace(call, recording=recording), request),
+        says=says,
+        repeated=lambda events: again(replace(call, verified=caller), request, events),
+    )
+
+
+def read_request(operation: Declared[Q, A], given: Any, where: str, *, strict: bool) -> Q:
+    """Return the request that JSON or parameters describe.
+
+    Args:
+        operation: the operation.
+        given: members of the request.
+        where: where they come from, such as ``body``, for the message.
+        strict: whether a text is no number; parameters of a query are texts.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE``, with the member at fault.
+    """
+    try:
+        return convert(given, operation.request, strict=strict)
+    except ValidationError as error:
+        words, _, place = str(error).partition(_AT)
+        raise invalid(f"{where}{place.rstrip('`')}", words) from None
+
+
+def invalid(path: str, words: str) -> RefusedError:
+    """Return the refusal of a request of which a member is at fault.
+
+    Args:
+        path: the member.
+        words: what is wrong with it.
+    """
+    return RefusedError(
+        ErrorCode.INVALID_VALUE,
+        f"The request is not valid: {path}: {words}.",
+        faults=[{"path": path, "message": words}],
+    )
+
+
+def _digest(operation: Declared[Q, A], request: Q) -> str:
+    """Return the digest by which equal requests are recognised."""
+    from world.model.canonical_json import canonical_bytes
+
+    return sha256(canonical_bytes([operation.name, to_builtins(request)])).hexdigest()[:DIGEST_DIGITS]

@@ -1,0 +1,200 @@
+"""Declaration of an operation: typed request and answer, route, rights, and the answer of a repeated request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from world.events.verification import Right
+    from worldprotocol.operations.calling import OperationCall
+
+__all__ = ["REALM", "AnswerForm", "Awaited", "Declared", "Example", "Operation", "RequestForm", "operation"]
+
+REALM: Final = "/v1/realms/{realm}"
+"""Beginning of the path of an operation on a realm."""
+
+
+class RequestForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Base of requests: unknown members are refused."""
+
+
+class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of answers and of what they consist of: a member without a default is always shown."""
+
+
+Q = TypeVar("Q", bound=RequestForm)
+A = TypeVar("A", bound=AnswerForm)
+Run = Callable[["OperationCall", Q], A]
+Again = Callable[["OperationCall", Q, Sequence[Any]], A]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the HTTP API.
+
+    Args:
+        name: ``resource.verb``, the ``operationId``.
+        method: HTTP method.
+        path: path with parameters.
+        rights: rights of which the caller needs one in the realm; without any, and not public, it is refused.
+        summary: one line for the API description.
+        is_public: whether no sign-in is needed; such an operation shows nothing of a realm but its log's id.
+        is_whole: whether the result is made of many events, so that a reader with redaction is refused.
+        may_wait: whether the request may wait, and is not ended by ``request_timeout_s``.
+        is_personal: whether the result is about the caller, so that there is none for visitors.
+    """
+
+    name: str
+    method: str
+    path: str
+    rights: tuple[Right, ...]
+    summary: str
+    is_public: bool = False
+    is_whole: bool = False
+    may_wait: bool = False
+    is_personal: bool = False
+
+    @property
+    def route(self) -> str:
+        """The path as a route: the name of a tile contains slashes."""
+        return self.path.replace("{tile}", "{tile:path}")
+
+    @property
+    def is_in_realm(self) -> bool:
+        """Whether it is an operation on a realm."""
+        return self.path.startswith(REALM)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether visitors may use it in a realm whose reading is public (``[server.public]``).
+
+        It reads, redacts event by event, and does not wait.
+        """
+        is_reading = self.method == "GET" and self.is_in_realm and not self.path.endswith("/stream")
+        return is_reading and "reader" in self.rights and not self.is_whole and not self.is_personal
+
+    @property
+    def tag(self) -> str:
+        """The resource."""
+        return self.name.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Example(Generic[Q, A]):
+    """An example of a request and of its answer, for the API description and for tests."""
+
+    request: Q
+    answer: A
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited(Generic[Q, A]):
+    """What a request waits for; its member ``wait`` is the longest time, in seconds.
+
+    Args:
+        stream: the stream whose events may change the answer.
+        is_done: whether an answer to a request is what it waits for.
+    """
+
+    stream: str
+    is_done: Callable[[Q, A], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared(Operation, Generic[Q, A]):
+    """An operation that was declared with its function.
+
+    Args:
+        request: type of requests; its members are parameters of the path, and of the query or the body.
+        answer: type of answers.
+        run: performs a request of a caller that has a right to it.
+        example: a request and its answer.
+        records: topics of the events that a request records; those of a write only.
+        again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
+            finds by itself that nothing is left to do.
+        awaited: what a request waits for; None for one that does not wait.
+        status: HTTP status of an answer; None is 200.
+        statuses: the statuses that ``status`` may return.
+    """
+
+    request: type[Q]
+    answer: type[A]
+    run: Run[Q, A]
+    example: Example[Q, A]
+    records: tuple[str, ...] = ()
+    again: Again[Q, A] | None = None
+    awaited: Awaited[Q, A] | None = None
+    status: Callable[[A], int] | None = None
+    statuses: tuple[int, ...] = (200,)
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it may record events, so that a caller may give a key to a request."""
+        return self.method == "POST"
+
+
+Kind = Literal["whole", "personal"]
+
+
+def operation(
+    name: str,
+    route: str,
+    rights: str,
+    *,
+    example: tuple[Q, A],
+    kind: Kind | None = None,
+    records: str = "",
+    again: Again[Q, A] | None = None,
+    awaited: Awaited[Q, A] | None = None,
+    status: Callable[[A], int] | None = None,
+    statuses: tuple[int, ...] = (200,),
+) -> Callable[[Run[Q, A]], Declared[Q, A]]:
+    """Declare the decorated function as an operation; its docstring is the description, the first line the summary.
+
+    Args:
+        name: ``resource.verb``.
+        route: method and path below the realm, such as ``POST /leases:release``; ``{name}`` is a member of the request.
+        rights: rights of which the caller needs one, separated by spaces.
+        example: a request and its answer.
+        kind: ``whole`` or ``personal``; see ``Operation``.
+        records: topics of the events that a request records, separated by spaces.
+        again: see ``Declared``.
+        awaited: see ``Declared``.
+        status: see ``Declared``.
+        statuses: see ``Declared``.
+
+    Raises:
+        TypeError: ``again`` without ``records``, or the other way round.
+    """
+    if (again is None) != (not records):
+        raise TypeError(f"{name}: `again` answers from the events that `records` names.")
+    method, _, path = route.partition(" ")
+    request, answer = example
+
+    def declare(run: Run[Q, A]) -> Declared[Q, A]:
+        lines = (run.__doc__ or "").strip().splitlines()
+        return Declared(
+            name=name,
+            method=method,
+            path=REALM + path,
+            rights=tuple(rights.split()),  # type: ignore[arg-type]  # a test compares them with the rights
+            summary=lines[0].rstrip("."),
+            is_whole=kind == "whole",
+            is_personal=kind == "personal",
+            may_wait=awaited is not None,
+            request=type(request),
+            answer=type(answer),
+            run=run,
+            example=Example(request, answer),
+            records=tuple(records.split()),
+            again=again,
+            awaited=awaited,
+            status=status,
+            statuses=statuses,
+        )
+
+    return declare

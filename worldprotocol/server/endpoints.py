@@ -1,0 +1,78 @@
+"""Endpoints of declared operations: the request is read from path, query or body, and the answer is written as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from fastapi import Request, Response
+
+from worldprotocol.operations.calling import invalid, perform, read_request
+from worldprotocol.operations.declaring import Declared
+from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize
+
+__all__ = ["IDEMPOTENCY_KEY", "endpoint"]
+
+IDEMPOTENCY_KEY: Final = "idempotency-key"
+"""Header field with the key of a request."""
+
+
+def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """Return the handler of an operation's requests."""
+
+    async def handle(request: Request) -> Response:
+        call = await authorize(request)
+        wanted = await _read(operation, request, call)
+        key = request.headers.get(IDEMPOTENCY_KEY) if operation.is_write else None
+        done = await call.run(partial(perform, operation, call, wanted, key))
+        awaited = operation.awaited
+        if awaited is not None and not awaited.is_done(wanted, done):
+            seconds = min(wanted.wait, call.service.config.max_wait_s)
+            if seconds > 0:
+                with call.waits:
+                    done = await call.hosted.log_watch.wait_until(
+                        awaited.stream, partial(operation.run, call, wanted), partial(awaited.is_done, wanted), seconds
+                    )
+        return answer(msgspec.to_builtins(done), 200 if operation.status is None else operation.status(done))
+
+    handle.__doc__ = operation.run.__doc__
+    return handle
+
+
+async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> Any:
+    """Return the request that a call sent.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE``, with the member at fault.
+    """
+    kind = operation.request
+    members = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    path = {members[name]: text for name, text in request.path_params.items() if name != "realm"}
+    if not operation.is_write:
+        return read_request(operation, {**request.query_params, **path}, "query", strict=False)
+    content = await request.body()
+    if len(content) > SMALL_BYTES:
+        given = await call.service.threads.run(partial(_decoded, content, request))
+    else:
+        given = _decoded(content, request)
+    if isinstance(given, dict):
+        twice = next((name for name in path if name in given), None)
+        if twice is not None:
+            raise invalid(f"body.{twice}", "The path names it")
+        given |= path
+    return read_request(operation, given, "body", strict=True)
+
+
+def _decoded(content: bytes, request: Request) -> Any:
+    """Return the JSON of a body; an empty one is an empty object."""
+    if not content:
+        return {}
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json" and not media.endswith("+json"):
+        raise invalid("body", f"Expected JSON with Content-Type: application/json, got {media[:80] or 'none'}")
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid("body", str(error)) from None
