@@ -3,8 +3,10 @@
 Usage: ``python -m bench hooks [--calls N]``. A realm of the template ``coding-agents`` and its server; an agent that
 sends the events of Claude Code one after another on one connection, and on a new connection for each. Every call is
 judged, leased, recorded durably and reported. Bare is ``GET /healthz`` on the same connection, in turns with the calls.
-To reach on an idle machine: the decision of a call, p50, below 25 ms. Then the CPU time of the process of a hook, in
-turns with that of Python that does nothing; to reach: 1.5 times of it.
+To reach on an idle machine: the decision of a call, p50, below 25 ms. Then the decisions of reads of nine agents,
+which pause between them, alone and beside a tenth whose command holds the whole project and keeps a processor busy; to
+reach: p95 50 ms.
+Then the CPU time of the process of a hook, in turns with that of Python that does nothing; to reach: 1.5 times of it.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
@@ -31,6 +35,10 @@ from worldprotocol.api.realm import Realm
 
 LIMIT_MS = 25.0
 LIMIT_RATIO = 1.5
+LIMIT_READ_MS = 50.0
+READERS = 9
+PAUSE_S = 1.0
+"""Longest pause of an agent between two reads, in which its model thinks; half of it on average."""
 WARM = 20
 HOOK = "/v1/realms/main/hooks/claude-code"
 
@@ -50,6 +58,7 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
     with Realm.from_config(read_config(config)) as opened:
         opened.register("ann", "human", binding={"kind": "auto_approve"})
         opened.register("bot", "agent", binding={"kind": "policy_rules", "policy": "coding-agents", "ask": ["ann"]})
+        opened.register("tester", "agent", binding={"kind": "auto_approve"})
         opened.access.grant("bot", "actor", by="operator")
         token = opened.access.create_token("bot", by="operator").token
     words = [*program, "serve", "--json", "--port", "0"]
@@ -111,6 +120,70 @@ def show(what: str, found: dict[str, list[float]]) -> None:
         )
 
 
+def reads_of(url: str, token: str, project: Path, reader: int, calls: int) -> list[float]:
+    """Read a file so often as one agent, each read with its report, and return the times of the decisions, in ms."""
+    found, chance = [], random.Random(reader)
+    common = {
+        "session_id": f"reader-{reader}",
+        "cwd": str(project),
+        "permission_mode": "default",
+        "tool_name": "Read",
+        "tool_input": {"file_path": str(project / "app.py")},
+    }
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
+        for number in range(calls):
+            time.sleep(chance.uniform(0.0, PAUSE_S))
+            event = {**common, "tool_use_id": f"toolu_{time.monotonic_ns()}_{reader}_{number}"}
+            before = {**event, "hook_event_name": "PreToolUse"}
+            taken, answer = timed(lambda event=before: client.post(HOOK, json=event))  # type: ignore[misc]
+            if answer.json()["hookSpecificOutput"]["permissionDecision"] != "allow":
+                raise SystemExit(f"the read was not allowed: {answer.text}")
+            found.append(taken)
+            client.post(HOOK, json={**event, "hook_event_name": "PostToolUse", "tool_response": {}}).raise_for_status()
+    return found
+
+
+@contextmanager
+def commanded(realm: Path) -> Iterator[None]:
+    """Hold what a command holds that may change the whole project, and keep a processor busy meanwhile."""
+    scope = [{"predicate": "MUTATES", "resource": "FILE:/*"}]
+    manifest = {"ver": "1.0", "session_id": "tests", "agent_id": "tester", "scope": scope}
+    with Realm.from_config(read_config(realm / "world.toml")) as opened:
+        held = [one.lease_id for one in opened.leases.desk.request(manifest, by="tester").leases]
+        assert held
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+            try:
+                yield
+            finally:
+                process.kill()
+        opened.leases.desk.release(held, agent_id="tester", session_id="tests")
+
+
+def measure_reads(url: str, token: str, folder: Path, calls: int) -> None:
+    """Print how long reads of several agents wait, alone and beside a command."""
+
+    def all_read() -> list[float]:
+        with ThreadPoolExecutor(READERS) as pool:
+            each = pool.map(lambda one: reads_of(url, token, folder / "project", one, calls), range(READERS))
+            return [taken for found in each for taken in found]
+
+    alone = all_read()
+    with commanded(folder / "realm"):
+        beside = all_read()
+    for what, found in (("alone", alone), ("beside a command", beside)):
+        p50, p95, to_alone = median(found), quantiles(found, n=20)[-1], median(found) / median(alone)
+        print(
+            f"  {f'Read of {READERS} agents, {what}':<40} p50 {p50:6.2f} ms   p95 {p95:6.2f} ms   "
+            f"to alone {to_alone:5.2f}",
+            flush=True,
+        )
+    load = os.getloadavg()[0]
+    print(
+        f"  to reach: p95 below {LIMIT_READ_MS:g} ms; measured {quantiles(beside, n=20)[-1]:.2f} ms at load {load:.1f}"
+    )
+
+
 def cpu_ms(command: list[str], given: str, environment: dict[str, str]) -> float:
     """Return the CPU time of a process, in ms."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -152,6 +225,7 @@ def main() -> None:
         kept = measure(url, token, Path(name) / "project", given.calls, keeps=True)
         show("one connection", kept)
         show("a new connection each", measure(url, token, Path(name) / "project", given.calls, keeps=False))
+        measure_reads(url, token, Path(name), max(3, given.calls // 10))
         measure_client(url, token, Path(name) / "project", given.calls)
     decided = median(kept["PreToolUse"])
     print(f"  to reach: a decision below {LIMIT_MS:g} ms; measured {decided:.2f} ms", flush=True)

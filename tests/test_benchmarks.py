@@ -44,7 +44,13 @@ def test_every_benchmark_is_documented() -> None:
         ),
         (
             ["hooks", "--calls", "3"],
-            [r"PreToolUse, one connection .* to bare +\d", r"below 25 ms; measured +\d", r"bare Python; measured \d"],
+            [
+                r"PreToolUse, one connection .* to bare +\d",
+                r"below 25 ms; measured +\d",
+                r"Read of 9 agents, beside a command .* to alone +\d",
+                r"p95 below 50 ms; measured \d",
+                r"bare Python; measured \d",
+            ],
         ),
         (
             ["reading", "--held", "50", "--seconds", "0.01"],

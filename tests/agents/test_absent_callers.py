@@ -137,6 +137,18 @@ def test_a_session_is_silent_after_its_time_and_not_for_the_time_of_a_stopped_se
     assert presence.silent() == []
 
 
+def test_a_session_with_a_guard_is_silent_where_no_renewal_follows(absent: AbsentCallers, clock: Monotonic) -> None:
+    presence = absent.presence
+    presence.expect(NAME)
+    clock.seconds += SILENT_S - 1
+    presence.expect(NAME)  # another call is no sign of the guard
+    clock.seconds += 2
+    assert presence.silent() == [NAME]
+    presence.renew("other", (f"s{number}" for number in range(MAX_SESSIONS_OF_ACTOR)))
+    presence.expect(("other", "more"))
+    assert not presence.is_heard(("other", "more"))
+
+
 def test_the_sessions_of_a_server_that_ended_are_taken_over(
     realm: Realm, folder: Path, absent: AbsentCallers, clock: Monotonic
 ) -> None:

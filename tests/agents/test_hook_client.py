@@ -58,6 +58,7 @@ def test_an_answer_is_printed_and_the_request_has_the_token_and_the_place_of_the
     assert asked.headers["authorization"] == "Bearer wp1_token"
     assert asked.headers["wp-hook-program"] == "%2Fa%20b%2Fworldctl"
     assert asked.headers["wp-hook-server"].startswith("unix%3A%2F")
+    assert "wp-hook-guarded" not in asked.headers  # it has no session
 
 
 @pytest.mark.parametrize("name", ["sock", None])

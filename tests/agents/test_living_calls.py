@@ -21,6 +21,7 @@ from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.events.base import Event
 from world.events.caller_events import CallerLeft, CallerReturned, SessionBegun, SessionMoved
+from worldprotocol.agents.hooks.settings import SAYS_GUARDED
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("LIVE-caller")]
 
@@ -56,7 +57,7 @@ def open_calls(place: Place) -> int:
 class Connection:
     """A hook's request that can be cut at any moment."""
 
-    def __init__(self, served: Served, session: str, call_id: str, path: str) -> None:
+    def __init__(self, served: Served, session: str, call_id: str, path: str, *, is_guarded: bool = False) -> None:
         self._url = urlsplit(served.url)
         self._http = http.client.HTTPConnection(self._url.hostname or "", self._url.port, timeout=PATIENCE_S)
         project = served.place.folder.parent / "project"
@@ -69,6 +70,7 @@ class Connection:
             "tool_use_id": call_id,
         }
         headers = {"Authorization": f"Bearer {served.place.tokens['claude']}", "Content-Type": "application/json"}
+        headers |= {SAYS_GUARDED: "yes"} if is_guarded else {}
         self._http.request("POST", f"{REALM}/hooks/claude-code", json.dumps(body), headers)
 
     def cut(self) -> None:
@@ -174,6 +176,16 @@ def test_a_session_that_was_never_renewed_stays(served: Served) -> None:
     assert not open_calls(served.place)
     with served.place.realm() as realm:
         assert verify(realm.log).ok
+
+
+def test_a_session_with_a_guard_of_which_no_renewal_arrives_ends(served: Served) -> None:
+    """The network of its machine was cut after the answer, and before the first renewal."""
+    allowed = Connection(served, "unheard", "toolu_1", "src/app.py", is_guarded=True)
+    assert allowed.answer() == "allow"
+    assert open_calls(served.place) == 2
+    until(lambda: not open_calls(served.place), "the call is still open")
+    gone = events(served.place, CallerLeft)[-1]
+    assert (gone.session, len(gone.calls), gone.noticed_by) == ("unheard", 1, "renewal")
 
 
 def test_a_person_sees_that_the_caller_left(served: Served) -> None:

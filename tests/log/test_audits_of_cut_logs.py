@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.cli.inside import Inside
-from tests.log.test_cut_logs import LOGS, WITHIN, cut_at
+from tests.log.test_cut_logs import LOGS, cut_at, places_to_cut
 from tests.pipeline.test_history_sums import HOUSE, ledger, opened
 from tests.world.test_golden_logs import CODE, imported
 from world.audit.sealing import last_commit
 from world.log import open_log
-from world.read_models.live.sealed_snapshot import open_snapshot
+from world.read_models.live.sealed_snapshot import archived_event, open_snapshot
 from worldprotocol.analysis.backtest import Backtest, BacktestSetup
 from worldprotocol.analysis.recheck.recheck import Rechecked, Rechecking, open_to_recheck, recheck
 from worldprotocol.export.archive.cutting import open_for_cutting
@@ -38,14 +38,13 @@ def test_the_steps_after_a_cut_are_rechecked_as_those_of_the_whole_log(name: str
     """What was adopted before the cut is compared with the code, too."""
     whole = imported(name, str(tmp_path / "whole.db"))
     with open_log(whole, read_only=True) as log:
-        size = log.head().size
-        within = {event.position for event in log.read(topics=WITHIN)}
-    cuts = 0
-    for upto in [at for at in range(2, size, 7) if at not in within]:
+        size, places, done_before = log.head().size, places_to_cut(log), archived_event(log)
+    cuts, before = 0, 0 if done_before is None else done_before.upto
+    for upto in places[1:-1:7]:
         copy = str(tmp_path / f"{upto}.db")
         shutil.copy(whole, copy)
         with open_for_cutting(copy) as log:
-            if not cut_at(log, upto) or open_snapshot(log) is None:  # nothing was removed
+            if not cut_at(log, upto, before) or open_snapshot(log) is None:  # nothing was removed
                 continue
         cuts += 1
         for code in CODE[name]:

@@ -53,6 +53,22 @@ def postgres_database(postgres_url: str) -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
+@pytest.fixture(scope="session")
+def postgres_tcp_server() -> Iterator[Any]:
+    """Start a PostgreSQL server of this session's own that listens on TCP."""
+    from tests.failover.cluster import running_cluster
+    from tests.support.ports import free_port
+
+    with running_cluster(["tcp"], quorum="", port=free_port()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def postgres_tcp_database(postgres_tcp_server: Any) -> str:
+    """Return the URL of an empty database of this test's own, by TCP."""
+    return str(postgres_tcp_server.tcp_url(postgres_tcp_server.database()))
+
+
 @pytest.fixture(params=["sqlite-file", "sqlite-memory", "postgres"])
 def log_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the address of a log that does not exist yet, on each backend in turn."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import pytest
 from host import find_effects, handler
 from tests.remote.test_command_client import certificate
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 from tests.waiting.till import until
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol import Worker
@@ -135,12 +135,6 @@ def running(worker: Worker) -> Iterator[list[WorldProtocolError | None]]:
     finally:
         worker.stop()
         thread.join(PATIENCE_S)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def test_a_worker_claims_nothing_before_its_realm_would_accept_a_write(caplog: pytest.LogCaptureFixture) -> None:

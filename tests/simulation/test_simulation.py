@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -228,6 +229,15 @@ def test_many_seeds_run_in_several_processes() -> None:
     ran = list(run_seeds(range(4), 20, DEPOT, processes=2, progress=lambda *at: told.append(at)))
     assert sorted(one.seed for one in ran) == [0, 1, 2, 3]
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.slow
+def test_a_run_leaves_nothing_in_memory() -> None:
+    left = []
+    for _ in range(3):
+        simulate(5, 300, scenario)
+        left.append(len(gc.get_objects()))
+    assert left[-1] - left[0] < 1_000  # it was 4,500 with each run
 
 
 def test_a_scenario_that_is_none_is_refused() -> None:

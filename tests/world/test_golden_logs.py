@@ -1,21 +1,28 @@
-"""Recorded logs are tests: what they came to when they were recorded, they come to for ever."""
+"""Recorded logs are tests: what they came to when they were recorded, they come to for ever.
+
+Each topic that an engine can record occurs in one of them.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from tests.golden import cellar, couriers, garden, gate, harbour, orchard
+from tests.golden import callers, cellar, couriers, garden, gate, guards, harbour, orchard
 from tests.golden.generate import FORGED, RECORDED, summary
 from world.audit.verify import verify
+from world.events.base import Event
+from world.events.caller_events import NoticedBy
+from world.events.codec import TOPICS
 from world.model.canonical_json import canonical_bytes
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
+from worldprotocol.directory.events import DirectoryFounded
 from worldprotocol.export.jsonl import import_log
 
 LOGS = sorted(path.name.removesuffix(".jsonl") for path in garden.FOLDER.glob("*.jsonl"))
@@ -32,16 +39,19 @@ CODE: dict[str, tuple[dict[str, Any], ...]] = {
     "access": ({"domain": harbour.harbour},),
     "signed": ({"domain": harbour.harbour},),
     "wakes": ({"domain": harbour.harbour},),
+    "moves": ({"domain": harbour.harbour},),
+    "callers": ({"domain": callers.desk},),
+    "guards": ({"domain": gate.gate, "policies": [gate.before, guards.strict]},),
     "couriers": ({"domain": couriers.couriers},),
     "orchard": ({"domain": orchard.orchard}, {"domain": orchard.grown}),
     "cellar": ({"domain": cellar.cellar},),
     "gate": tuple({"domain": gate.gate, "policies": [one]} for one in (gate.before, gate.after)),
 }
 """The code of each log, one for each schema and policy that was in force."""
-REOPENED = ("orchard", "gate")
+REOPENED = ("orchard", "gate", "callers", "guards", "moves")
 """Logs whose scenes open their realm again, so that it cannot be in memory."""
 
-CALLED_OFF = {"couriers": 5}
+CALLED_OFF = {"couriers": 5, "callers": 2}
 """Executions that were cancelled or lost their leases, so that performing the action again gives something else."""
 
 QUICK_ON_POSTGRES = {"harbour", "orchard"}
@@ -78,6 +88,33 @@ def imported(name: str, address: str) -> str:
 
 def test_every_golden_log_has_its_summary_and_code() -> None:
     assert set(SOUND) == set(CODE) >= set(RECORDED)
+
+
+def kinds_of_events(kind: type[Event] = Event) -> Iterator[type[Event]]:
+    """Yield the types of events of the product."""
+    for one in kind.__subclasses__():
+        if one.TOPIC and one.__module__.partition(".")[0] in ("world", "worldprotocol"):
+            yield one
+        yield from kinds_of_events(one)
+
+
+@pytest.mark.requirement("CARD-tests", "CARD-log")
+def test_every_topic_that_can_be_recorded_is_in_a_golden_log() -> None:
+    lines = [line for path in garden.FOLDER.rglob("*.jsonl") for line in path.read_bytes().splitlines()]
+    recorded = {event["topic"] for event in map(json.loads, lines) if "topic" in event}
+    can_be = {kind.TOPIC for kind in kinds_of_events()}
+    assert can_be >= TOPICS.keys() | {DirectoryFounded.TOPIC}
+    assert can_be == recorded
+
+
+def test_servers_and_attendance_of_calls_are_in_a_golden_log() -> None:
+    """Members that are absent in earlier logs."""
+    lines = (garden.FOLDER / "callers.jsonl").read_bytes().splitlines()
+    states = [event["state"] for event in map(json.loads, lines) if "topic" in event]
+    attended = {state["attended"]["server"] for state in states if "attended" in state}
+    assert attended == {"east"}
+    assert {state["offer"].get("attended") for state in states if "offer" in state} == {"hook", None}
+    assert {state["noticedBy"] for state in states if "noticedBy" in state} == set(get_args(NoticedBy))
 
 
 @pytest.mark.requirement("CARD-tests", "CARD-replay", "CARD-log")

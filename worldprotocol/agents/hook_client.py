@@ -9,7 +9,8 @@ starts as fast as Python does: it imports built-in and extension modules alone, 
 - A call ends with its caller: where nothing reads stdout any more, or the parent process has ended, the connection is
   closed, and the server withdraws the call. A report is delivered nevertheless.
 - A connection that is lost before the answer is made again for 2 s; the event has the same key.
-- The first hook of a session leaves a process that looks after it (``hooks/session_guard.py``).
+- The first hook of a session leaves a process that looks after it (``hooks/session_guard.py``), and all say that there
+  is one, so that the server ends the session where no renewal follows.
 
 Source: docs/agents.md.
 """
@@ -126,8 +127,8 @@ def answered(words: list[str]) -> int:
         watched = _caller()
         if decides and not watched:
             raise http_client.LeftError
-        if watched and event.get("hook_event_name") not in ENDS:
-            _leave_guard(client, options, event)
+        if watched and event.get("hook_event_name") not in ENDS and _leave_guard(client, options, event):
+            options[GUARD] = "yes"
         answer, given = _asked(client, options, content, watched if decides else [], end)
         if decides and not is_decision(client, given):
             raise http_client.FailedError("the server answered something else than a decision")
@@ -190,7 +191,7 @@ def _asked(
         LeftError: the caller has left.
     """
     path = f"{http_client.realm_path(options)}/hooks/{client}"
-    installed = {"Server": "--server", "Token-File": "--token-file", "Program": "--program"}
+    installed = {"Server": "--server", "Token-File": "--token-file", "Program": "--program", "Guarded": GUARD}
     fields = {f"Wp-Hook-{name}": http_client.quoted(options[key]) for name, key in installed.items() if key in options}
     until = None
     while True:
@@ -229,21 +230,23 @@ def _guarded(client: str, options: dict[str, str], event: dict[str, object]) -> 
     return session, f"\0worldctl-guard-{digest}"
 
 
-def _leave_guard(client: str, options: dict[str, str], event: dict[str, object]) -> None:
-    """Start a guard for the session of an event, unless it has one; where none can be started, there is none."""
+def _leave_guard(client: str, options: dict[str, str], event: dict[str, object]) -> bool:
+    """Start a guard for the session of an event, unless it has one, and return whether it has one then."""
     session, name = _guarded(client, options, event)
     if not session or not hasattr(posix, "pidfd_open"):
-        return
+        return False
     stated = [word for key in ("--server", "--realm", "--token-file") if key in options for word in (key, options[key])]
     program = [sys.executable, "-I", "-S", FILE, GUARD, "--session", session, *stated]
     _await_report(name)
-    held = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    held, is_first = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM), False
     try:
         held.bind(name)
+        is_first = True
         held.listen()
-        _module("session_guard").leave(held.fileno(), program, [FILE, f"hooks call {client} --server"])
+        marks = [FILE, f"hooks call {client} --server"]
+        return bool(_module("session_guard").leave(held.fileno(), program, marks))
     except OSError:  # it has one, or there are too many processes
-        return
+        return not is_first
     finally:
         held.close()
 

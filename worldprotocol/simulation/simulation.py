@@ -407,6 +407,7 @@ def _few_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*usual)
+        gc.collect()  # what the run left: what is unfrozen is looked at so seldom that it would stay
         gc.unfreeze()
 
 

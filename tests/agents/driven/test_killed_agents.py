@@ -28,6 +28,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(scaled(7_200, ci=900))]
 LIMIT_S: Final = 20.0
 """Time after which nothing of an ended agent is left, in seconds; measured by the long form."""
 
+YIELDS_S: Final = 30.0
+"""Time after which Codex ends the wait for its command, in seconds: it makes a call whose hook lost its shell."""
+
 WAYS: Final = (
     "agent KILL",
     "agent TERM",
@@ -114,4 +117,10 @@ def test_killed_agents_leave_no_lease_no_claim_and_no_entry(kind: str, tmp_path:
             noticed = {one.noticed_by for _, one in realm.events() if isinstance(one, CallerLeft)}
     assert noticed <= {"connection", "process", "renewal"}
     assert noticed
-    assert IS_SHORT or max(times.values()) < LIMIT_S, times
+    late_ends = {what: taken for what, taken in times.items() if taken >= longest_s(kind, what)}
+    assert IS_SHORT or not late_ends, late_ends
+
+
+def longest_s(kind: str, what: str) -> float:
+    """Return the time after which nothing is left; an agent whose hook was killed lives, and may be making its call."""
+    return LIMIT_S + YIELDS_S if kind == "codex" and "hook KILL" in what else LIMIT_S

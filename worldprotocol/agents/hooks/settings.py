@@ -19,7 +19,17 @@ from urllib.parse import quote, unquote
 
 from worldprotocol.agents import hook_client
 
-__all__ = ["FORMS", "HookPlace", "SettingsForm", "absent", "installed", "is_earlier", "with_hooks", "without_hooks"]
+__all__ = [
+    "FORMS",
+    "SAYS_GUARDED",
+    "HookPlace",
+    "SettingsForm",
+    "absent",
+    "installed",
+    "is_earlier",
+    "with_hooks",
+    "without_hooks",
+]
 
 TIMEOUT_S: Final = 600
 """Time that an agent waits for an answer, in seconds; longer than ``wait_s`` of the section ``[agents]``."""
@@ -35,6 +45,9 @@ _OWN_COMMAND: Final = re.compile(r"(?:^|[\s/'\"])worldctl['\"]*\s+hooks\s+call\s
 _OWN_CLIENT: Final = re.compile(r"worldprotocol/agents/hook_client\.py['\"]*\s")
 _SAYS_SERVER: Final = "Wp-Hook-Server"
 """Header by which an HTTP hook says how it was installed; a command says it itself."""
+
+SAYS_GUARDED: Final = "Wp-Hook-Guarded"
+"""Header by which a hook says that its session has a guard, which renews it."""
 
 _PROGRAM: Final = ("worldctl",)
 

@@ -112,7 +112,7 @@ class Presence(HeardCallers):
         names = [(actor_id, one) for one in dict.fromkeys(sessions)]
         with self._mutex:
             added = sum(name not in self._heard for name in names)
-            if added and added + sum(name[0] == actor_id for name in self._heard) > MAX_SESSIONS_OF_ACTOR:
+            if added and added + self._sessions_of(actor_id) > MAX_SESSIONS_OF_ACTOR:
                 raise RefusedError(
                     ErrorCode.TOO_MANY_OPEN,
                     f"{actor_id!r} would have more than {MAX_SESSIONS_OF_ACTOR} sessions here. Renew only those whose "
@@ -121,6 +121,15 @@ class Presence(HeardCallers):
                 )
             self._heard |= dict.fromkeys(names, self.clock())
         return names
+
+    def expect(self, name: CallerName) -> None:
+        """Note that a session has a guard, whose renewals follow; one too many for its actor is not waited for."""
+        with self._mutex:
+            if self._sessions_of(name[0]) < MAX_SESSIONS_OF_ACTOR:
+                self._heard.setdefault(name, self.clock())
+
+    def _sessions_of(self, actor_id: str) -> int:
+        return sum(name[0] == actor_id for name in self._heard)
 
     def program(self, name: CallerName) -> SessionProgram | None:
         """Return the program of a session; None where no call of it reached this server."""

@@ -39,7 +39,7 @@ from worldprotocol.agents.hooks.forms import (
     key_of,
     rewritten,
 )
-from worldprotocol.agents.hooks.settings import HookPlace
+from worldprotocol.agents.hooks.settings import SAYS_GUARDED, HookPlace
 from worldprotocol.agents.proxy.events import PROXY
 from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
@@ -135,6 +135,8 @@ async def _before(
     key = key_of(client, event.session, event.call_id)
     agents, exclusive = agents_of(call), event.excludes_equal
     agents.presence.meet((call.actor_id, event.session), client, event.version)
+    if SAYS_GUARDED in request.headers:
+        agents.presence.expect((call.actor_id, event.session))
     reader = Reader(call.actor_id, client, event.session, more.get("agentId"))
     proposed = partial(agents.files.proposed, call.realm, reader, key, has_own_id=event.has_own_id)
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
