@@ -235,17 +235,38 @@ def report(send: "Send", notice: _socket.socket) -> None:
     except OSError:  # an earlier guard of the session reports still
         pass
     notice.close()
-    while send(END, []) is None and time.monotonic() < end:
-        if poll.poll(PAUSE_S * 1000):  # a hook waits
-            return
+    try:
+        while send(END, []) is None and time.monotonic() < end:
+            if _is_awaited(ending, poll):
+                return
+    finally:
+        ending.close()
+
+
+def _is_awaited(ending: _socket.socket, poll: "select.poll") -> bool:
+    """Return whether a hook of this user waits, within the pause between two reports."""
+    end = time.monotonic() + PAUSE_S
+    while (left := end - time.monotonic()) > 0:
+        if poll.poll(left * 1000) and _is_notified(ending):
+            return True
+    return False
 
 
 def _is_notified(notice: _socket.socket) -> bool:
     """Return whether a connection to the socket is of a process of this user."""
     descriptor, _ = notice._accept()  # type: ignore[attr-defined]  # the class of C has no other
+    peer = _socket.socket(fileno=descriptor)
     try:
-        peer = _socket.socket(fileno=descriptor)
-        credentials = peer.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
-        return int.from_bytes(credentials[4:8], sys.byteorder) == posix.getuid()
+        return is_of_user(peer)
     finally:
         peer.close()
+
+
+def is_of_user(peer: _socket.socket) -> bool:
+    """Return whether the process at the other end of a connection is of the user of this one.
+
+    Args:
+        peer: the connection, of a Unix socket.
+    """
+    credentials = peer.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
+    return int.from_bytes(credentials[4:8], sys.byteorder) == posix.getuid()
