@@ -322,7 +322,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
         {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
     ),
-    "effects.doubts": (shape(doubts=array(OBJECT)), {"doubts": [_DOUBT]}),
+    "effects.doubts": (shape(doubts=array(OBJECT), unreadable=array(OBJECT)), {"doubts": [_DOUBT], "unreadable": []}),
     "effects.found": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "effects.claim": _CLAIMED,
     "effects.heartbeat": _CLAIMED,
