@@ -341,8 +341,14 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "calls.run": RUN_TERMS,
-    "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
-    "sessions.renew": (shape(renewed=INT, elsewhere=array(TEXT)), {"renewed": 1, "elsewhere": []}),
+    "calls.extend": (
+        shape("inputsChanged", goesOn=FLAG, elsewhere=FLAG, inputsChanged=array(TEXT)),
+        {"goesOn": True, "elsewhere": False},
+    ),
+    "sessions.renew": (
+        shape(renewed=INT, elsewhere=array(TEXT), now=INT),
+        {"renewed": 1, "elsewhere": [], "now": 1_767_225_600_000},
+    ),
     "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
     "calls.end": (
         shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),
