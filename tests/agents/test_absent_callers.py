@@ -20,8 +20,10 @@ from world.events.caller_events import Attended, CallerLeft, CallerReturned, Ses
 from world.log.log import EventLog
 from world.log.values import LoggedEvent
 from worldprotocol.agents.call_values import Allowed, ToolCall
+from worldprotocol.agents.files.calls import FileCalls
 from worldprotocol.agents.files.uses import FileUse
 from worldprotocol.agents.hooks.session_guard import ATTEMPTS
+from worldprotocol.agents.project import Project
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import caller_returned, held_session, hold_session
 from worldprotocol.api.config import read_config
@@ -144,11 +146,15 @@ def test_equal_calls_of_two_sessions_end_each_with_its_own(realm: Realm, absent:
 
 
 @pytest.mark.parametrize("error", [RefusedError(ErrorCode.INVALID_VALUE, "odd"), ValueError("odd")])
-def test_an_allowed_call_whose_files_cannot_be_compared_ends(realm: Realm, error: Exception) -> None:
+def test_an_allowed_call_whose_files_cannot_be_compared_ends(
+    realm: Realm, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = ToolCalls(realm, "bot")
     found = calls.begin(ToolCall("a", "file.edit", FILE, attended=Attended(by="hook")))
     assert isinstance(found, Allowed)
-    agents = SimpleNamespace(files=SimpleNamespace(begin=raises(error)))
+    opened = FileCalls(Project("."))
+    monkeypatch.setattr(FileCalls, "begin", raises(error))
+    agents = SimpleNamespace(files=opened)
     call = cast("Call", SimpleNamespace(hosted=SimpleNamespace(agents=agents), realm=realm))
     with pytest.raises(type(error), match="odd"):
         _checked(call, calls, found, ("a", FileUse()))

@@ -195,6 +195,7 @@ _CLAIMED: Final = (
     shape(claim=or_null(ref("EffectClaim")), now=INT, trace=or_null(OBJECT)),
     {"claim": _CLAIM, "now": 1_767_225_600_000, "trace": None},
 )  # fmt: skip
+_GOES_ON: Final = {"goesOn": True, "elsewhere": False}
 _ANSWERED: Final = (ref("Proposal"), _PROPOSAL)
 
 ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
@@ -341,14 +342,8 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "calls.run": RUN_TERMS,
-    "calls.extend": (
-        shape("inputsChanged", goesOn=FLAG, elsewhere=FLAG, inputsChanged=array(TEXT)),
-        {"goesOn": True, "elsewhere": False},
-    ),
-    "sessions.renew": (
-        shape(renewed=INT, elsewhere=array(TEXT), now=INT),
-        {"renewed": 1, "elsewhere": [], "now": 1_767_225_600_000},
-    ),
+    "calls.extend": (shape("inputsChanged", goesOn=FLAG, elsewhere=FLAG, inputsChanged=array(TEXT)), _GOES_ON),
+    "sessions.renew": (shape(renewed=INT, elsewhere=array(TEXT), now=INT), {"renewed": 1, "elsewhere": [], "now": 0}),
     "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
     "calls.end": (
         shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),

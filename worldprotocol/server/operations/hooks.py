@@ -179,17 +179,12 @@ async def _before(
 
 def _checked(call: Call, calls: ToolCalls, found: Allowed, by: tuple[str, FileUse]) -> Allowed | Denied:
     """Return an allowed call, or its refusal where it would lose a change of another; that ends it."""
-    key, use = by
-    try:
-        fault = agents_of(call).files.begin(call.realm, found.proposal, key, use)
-    except Exception as error:
-        calls.report(key, failure=("TOOL_NOT_CALLED", f"Its files could not be compared: {error}"[:MAX_DETAIL]))
-        raise
-    if fault is None:
-        return found
-    code, sentence = str(fault[0]), fault[1]
-    calls.report(key, failure=(code, f"{sentence}."))
-    return Denied(found.proposal, code, sentence)
+
+    def refuse(code: str, sentence: str) -> Denied:
+        calls.report(by[0], failure=(code, f"{sentence}."))
+        return Denied(found.proposal, code, sentence)
+
+    return agents_of(call).files.checked(call.realm, found.proposal, by, refuse) or found
 
 
 def _attended(client: str, action: str, server: str, *, is_run: bool) -> Attended:
