@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain, cycle, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from worldprotocol.agents.command_runs import CommandRuns
 from worldprotocol.agents.hooks.session_guard import ATTEMPTS
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
+from worldprotocol.runs.called import CalledCommand, _CalledRun
 from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
 from worldprotocol.server.governed.heard_callers import SILENT_S
 from worldprotocol.server.governed.presence import Presence
@@ -185,6 +188,33 @@ def test_an_allowed_run_that_never_begins_ends_after_what_the_agent_said(realm: 
         servers.all[1].expect_run(RUN)
         servers.wait(int(SILENT_S) + 1)
     assert code_of(realm, name) == "TOOL_NOT_CALLED"
+
+
+class Ended(threading.Event):
+    """The end of a run; it counts how often it is waited for, and waits for nothing."""
+
+    rounds = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return whether the run has ended."""
+        self.rounds += 1
+        return self.is_set()
+
+
+def test_a_run_asks_again_until_it_reaches_its_server_and_ends_once_it_is_not_wanted() -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Balanced:
+        def send(self, _: str, body: Mapping[str, Any]) -> dict[str, Any]:
+            sent.append(dict(body))
+            return {"goesOn": len(sent) < 6, "elsewhere": len(sent) % 3 != 0}
+
+    terms = {"ignoresCase": False, "ignoresNormalForm": False, "scope": [], "proposalId": "p", "agentId": "bot"}
+    called, ended = _CalledRun(Balanced(), CalledCommand("r", ["sh", "-c", "make"]), terms), Ended()
+    stopped: list[str] = []
+    called._ended, called._stop = ended, stopped.append
+    called._look_after()
+    assert (sent, ended.rounds, stopped) == ([{"key": "r"}] * 6, 2, [called.lost])
 
 
 def test_a_run_that_began_is_not_begun_again(realm: Realm, absent: AbsentCallers) -> None:
