@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from importlib.resources import files
 from itertools import chain, cycle, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.agents.called import FILE, NAME, Monotonic, Servers, begun, copied, founded, renewed
 from world.clock import ManualClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
@@ -21,15 +20,17 @@ from world.events.caller_events import Attended, CallerLeft, CallerReturned, Ses
 from world.log.log import EventLog
 from world.log.values import LoggedEvent
 from worldprotocol.agents.call_values import Allowed, ToolCall
-from worldprotocol.agents.command_runs import CommandRuns, RunRequest
+from worldprotocol.agents.files.calls import FileCalls
 from worldprotocol.agents.files.uses import FileUse
-from worldprotocol.agents.hooks.session_guard import ATTEMPTS, MOVE, renew
+from worldprotocol.agents.hooks.session_guard import ATTEMPTS
+from worldprotocol.agents.project import Project
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import caller_returned, held_session, hold_session
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.call import Call
-from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers, CallerWatch
+from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
+from worldprotocol.server.governed.caller_watch import CallerWatch
 from worldprotocol.server.governed.heard_callers import SILENT_S
 from worldprotocol.server.governed.presence import MAX_SESSIONS_OF_ACTOR, Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
@@ -38,32 +39,15 @@ from worldprotocol.server.threads import Threads
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
 
-FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False, "hidden": False}
-NAME = ("bot", "s")
-
-
-class Monotonic:
-    """A monotonic clock that stands still."""
-
-    seconds = 1_000.0
-
-    def __call__(self) -> float:
-        """Return the seconds."""
-        return self.seconds
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copytree(str(files("worldprotocol") / "templates" / "coding-agents"), tmp_path / "realm")
-    return tmp_path / "realm"
+    return copied(tmp_path)
 
 
 @pytest.fixture
 def realm(folder: Path) -> Iterator[Realm]:
-    config = read_config(folder / "world.toml")
-    with Realm.from_config(config, create=True, clock=ManualClock(1_800_000_000_000)) as opened:
-        opened.register("ann", "human", binding={"kind": "auto_approve"})
-        opened.register("bot", "agent", binding={"kind": "auto_approve"})
+    with founded(folder) as opened:
         yield opened
 
 
@@ -75,14 +59,6 @@ def clock() -> Monotonic:
 @pytest.fixture
 def absent(realm: Realm, clock: Monotonic) -> AbsentCallers:
     return AbsentCallers(realm, Presence(clock), RunningCalls(clock))
-
-
-def begun(realm: Realm, key: str = "a") -> str:
-    attended = Attended(by="hook")
-    trace = {"client": "codex", "session": "s"}
-    found = ToolCalls(realm, "bot").begin(ToolCall(key, "file.edit", FILE, trace=trace, attended=attended))
-    assert isinstance(found, Allowed)
-    return found.proposal.proposal_id
 
 
 def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
@@ -110,8 +86,7 @@ def test_only_the_server_that_holds_a_session_takes_its_silence_for_the_end_of_a
         name = begun(first.realm)
         first.presence.meet(NAME, "codex")
         for one in (first, second):
-            one.presence.hear(NAME)
-            one.hold_renewed(NAME, moves=False)
+            renewed(one)
         realm.host.cancel(name, by="ann", reason="it hangs")
         clock.seconds += MISSES_S + 1
         first.presence.hear(NAME)
@@ -183,58 +158,21 @@ def test_equal_calls_of_two_sessions_end_each_with_its_own(realm: Realm, absent:
 
 
 @pytest.mark.parametrize("error", [RefusedError(ErrorCode.INVALID_VALUE, "odd"), ValueError("odd")])
-def test_an_allowed_call_whose_files_cannot_be_compared_ends(realm: Realm, error: Exception) -> None:
+def test_an_allowed_call_whose_files_cannot_be_compared_ends(
+    realm: Realm, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = ToolCalls(realm, "bot")
     found = calls.begin(ToolCall("a", "file.edit", FILE, attended=Attended(by="hook")))
     assert isinstance(found, Allowed)
-    agents = SimpleNamespace(files=SimpleNamespace(begin=raises(error)))
+    opened = FileCalls(Project("."))
+    monkeypatch.setattr(FileCalls, "begin", raises(error))
+    agents = SimpleNamespace(files=opened)
     call = cast("Call", SimpleNamespace(hosted=SimpleNamespace(agents=agents), realm=realm))
     with pytest.raises(type(error), match="odd"):
         _checked(call, calls, found, ("a", FileUse()))
     ended = realm.proposal(found.proposal.proposal_id)
     assert ended.error is not None
     assert (ended.error.code, len(realm.realm().klis.leases)) == ("TOOL_NOT_CALLED", 0)
-
-
-class Servers:
-    """Several servers of one log, behind a balancer that takes them in an order, by clocks of the test."""
-
-    def __init__(self, folder: Path, stack: ExitStack, order: Iterable[int]) -> None:
-        config = read_config(folder / "world.toml")
-        self.seconds, self.order = Monotonic(), iter(order)
-        self.clocks = [ManualClock(1_800_000_000_000) for _ in range(4)]
-        opened = [stack.enter_context(Realm.from_config(config, clock=clock)) for clock in self.clocks]
-        self.all = [AbsentCallers(one, Presence(self.seconds), RunningCalls(self.seconds)) for one in opened]
-        self.sent = 0
-
-    def send(self, operation: str, _: list[int]) -> dict[str, object] | None:
-        """Take a renewal of the guard, as the operation does."""
-        self.sent += 1
-        one = self.all[next(self.order)]
-        one.presence.renew(NAME[0], [NAME[1]])
-        return {"elsewhere": [] if one.hold_renewed(NAME, moves=operation == MOVE) else [NAME[1]]}
-
-    def guard(self, patch: pytest.MonkeyPatch, rounds: int) -> list[str]:
-        """Renew the session by its guard every 5 s; return the ids of the proposals that ended."""
-        patch.setattr("worldprotocol.agents.hooks.session_guard.time.monotonic", self.seconds)
-        reached: float | None = None
-        ended: list[str] = []
-        for _ in range(rounds):
-            reached = renew(self.send, 0, reached)
-            ended += self.wait(5)
-        return ended
-
-    def wait(self, seconds: int) -> list[str]:
-        """Let each look for silent sessions in each second; return the ids of the proposals that ended."""
-        ended = []
-        for _ in range(seconds):
-            self.seconds.seconds += 1
-            for clock in self.clocks:
-                clock.advance(1_000)
-            for one in self.all:
-                for name in one.presence.silent():
-                    ended += one.end_session(name, "renewal", of_holder=True)
-        return ended
 
 
 def moves(realm: Realm) -> int:
@@ -268,7 +206,8 @@ def test_a_session_moves_once_where_renewals_do_not_reach_its_server_any_more(
         assert servers.guard(monkeypatch, 20) == []
         assert moves(realm) == 1
         held = held_session(realm, *NAME)
-        assert held == ("codex", servers.all[3].realm._acting.worker)
+        assert held is not None
+        assert held[:2] == ("codex", servers.all[3].realm._acting.worker)
         assert servers.sent < 3 + 2 * (ATTEMPTS + 1) + 20
         assert servers.wait(int(SILENT_S) + 1) == [name]
 
@@ -281,7 +220,9 @@ def test_a_session_whose_server_vanished_elsewhere_is_taken_over_with_the_first_
     with ExitStack() as stack:
         servers = Servers(folder, stack, repeat(0))  # which heard of no call of the session
         assert servers.guard(monkeypatch, 3) == []
-        assert held_session(realm, *NAME) == ("codex", servers.all[0].realm._acting.worker)
+        held = held_session(realm, *NAME)
+        assert held is not None
+        assert held[:2] == ("codex", servers.all[0].realm._acting.worker)
         assert servers.sent == ATTEMPTS + 3
         assert servers.wait(int(SILENT_S) + 1) == [name]
 
@@ -291,8 +232,8 @@ def test_a_session_of_a_server_that_ended_is_held_by_the_next_one_that_it_reache
 ) -> None:
     with Realm.from_config(read_config(folder / "world.toml"), clock=ManualClock(1_800_000_000_000)) as first:
         hold_session(first, *NAME, "codex")
-        assert not absent.hold_renewed(NAME, moves=False)
-    assert absent.hold_renewed(NAME, moves=False)
+        assert not renewed(absent)
+    assert renewed(absent)
     assert moves(realm) == 1
 
 
@@ -314,33 +255,63 @@ def test_a_renewal_reads_no_event_of_its_session_again(
 
     monkeypatch.setattr(EventLog, "stream", stream)
     monkeypatch.setattr(EventLog, "read", raises(AssertionError("it reads from the beginning")))
-    [name] = presence.renew(NAME[0], [NAME[1]])
-    assert absent.hold_renewed(name, moves=False)
+    assert renewed(absent)
     assert sum(rows) <= 2 * (length + 1)  # where the session begins is not known
     rows.clear()
     for number in range(40):
-        absent.hold_renewed(name, moves=False)
+        renewed(absent)
         assert sum(rows) == 1, number  # the event that the first renewal recorded
     rows.clear()
-    absent.hold_renewed(name, moves=False)
+    renewed(absent)
     assert rows == [0]
 
 
-def test_an_actor_renews_no_more_sessions_than_it_may_have(absent: AbsentCallers, clock: Monotonic) -> None:
-    presence = absent.presence
-    assert len(presence.renew("bot", (f"s{number}" for number in range(MAX_SESSIONS_OF_ACTOR)))) == (
-        MAX_SESSIONS_OF_ACTOR
-    )
-    presence.renew("bot", ["s0"])
-    presence.renew("other", ["s0", "more"])
-    with pytest.raises(RefusedError, match="Renew only those whose program is there") as refused:
-        presence.renew("bot", ["s1", "more"])
+def test_an_actor_has_no_more_sessions_at_a_server_than_it_may(absent: AbsentCallers, clock: Monotonic) -> None:
+    presence, names = absent.presence, [f"s{number}" for number in range(MAX_SESSIONS_OF_ACTOR)]
+    assert absent.renew("bot", names, moves=False) == []
+    absent.renew("bot", ["s0"], moves=False)
+    absent.renew("other", ["s0", "more"], moves=False)
+    clock.seconds += 1
+    with pytest.raises(RefusedError, match="an actor of their own") as refused:
+        absent.renew("bot", ["s1", "more"], moves=False)
     assert refused.value.code == "TOO_MANY_OPEN"
     assert not presence.is_heard(("bot", "more"))
-    clock.seconds += SILENT_S + 1
+    clock.seconds += SILENT_S
+    assert ("bot", "s1") not in presence.silent()  # one that is there is not refused for the sake of another
     for name in presence.silent():
         absent.end_session(name, "renewal", of_holder=True)
-    presence.renew("bot", ["more"])
+    absent.renew("bot", ["more"], moves=False)
+
+
+def test_sessions_that_another_server_holds_are_not_counted(realm: Realm, folder: Path) -> None:
+    with ExitStack() as stack:
+        first, second, *_ = Servers(folder, stack, ()).all
+        here, there = ([f"{place}{number}" for number in range(MAX_SESSIONS_OF_ACTOR)] for place in ("a", "b"))
+        for server, names in ((first, here), (second, there)):
+            for name in names:
+                server.presence.meet(("bot", name), "codex")
+            assert server.renew("bot", names, moves=False) == []
+        assert first.renew("bot", [*there, *here], moves=False) == there
+        with pytest.raises(RefusedError):
+            first.renew("bot", there[:1], moves=True)
+
+
+def test_a_refused_session_is_told_until_a_server_holds_it(
+    realm: Realm, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as stack:
+        first, second, *_ = Servers(folder, stack, ()).all
+        first.renew("bot", [f"a{number}" for number in range(MAX_SESSIONS_OF_ACTOR)], moves=False)
+        for _ in range(3):
+            with pytest.raises(RefusedError):
+                first.renew("bot", ["s"], moves=False)
+        told = [one.getMessage() for one in caplog.records if "is not renewed" in one.getMessage()]
+        assert len(told) == 1
+        assert "Give the agents of each machine an actor of their own" in told[0]
+        assert first.is_refused(NAME)
+        second.presence.meet(NAME, "codex")
+        assert renewed(second)
+        assert not first.is_refused(NAME)
 
 
 def test_a_caller_that_returned_to_another_server_ends_with_its_connection_there(realm: Realm, folder: Path) -> None:
@@ -370,7 +341,7 @@ def test_a_renewal_just_before_the_end_of_its_session_keeps_it(
 ) -> None:
     name = begun(realm)
     absent.presence.hear(NAME)
-    absent.hold_renewed(NAME, moves=False)
+    renewed(absent)
     clock.seconds += SILENT_S + 1
     absent.presence.hear(NAME)
     assert absent.end_session(NAME, "renewal", of_holder=True) == []
@@ -427,7 +398,7 @@ def test_the_time_in_which_the_log_is_not_read_is_no_silence(
 ) -> None:
     name = begun(realm)
     absent.presence.hear(NAME)
-    absent.hold_renewed(NAME, moves=False)
+    renewed(absent)
     unreadable, real = range(3, 63), Realm.realm
     start = clock.seconds
 
@@ -489,76 +460,3 @@ def test_a_request_is_the_last_one_where_no_other_is_here_or_was_answered_since(
     with presence.waiting("p") as again:
         again.leave()
         assert again.is_last
-
-
-COMMAND = {
-    "command": "make",
-    "cwd": "/",
-    "kinds": [],
-    "reads": [],
-    "writes": ["/*"],
-    "touches": [],
-    "hosts": [],
-    "confined": True,
-    "boundary": "namespaces",
-    "widened": False,
-    "tool": "Bash",
-    "guarded": False,
-    "hidden": False,
-}
-
-
-def allowed_run(realm: Realm) -> str:
-    """Begin the call of a shell command that `worldctl run --call` makes; return its proposal."""
-    trace, attended = {"client": "codex", "session": "s", "isRun": True}, Attended(by="run")
-    found = ToolCalls(realm, "bot").begin(ToolCall("r", "command.run", COMMAND, trace=trace, attended=attended))
-    assert isinstance(found, Allowed)
-    return found.proposal.proposal_id
-
-
-def run(realm: Realm, absent: AbsentCallers) -> None:
-    """Begin the run of the command."""
-    CommandRuns(realm, "bot").begin(RunRequest("r", "make", "namespaces", False), "namespaces")
-    absent.running.hear(("bot", "r"))
-
-
-def test_a_run_that_began_is_not_begun_again(realm: Realm, absent: AbsentCallers) -> None:
-    allowed_run(realm)
-    run(realm, absent)
-    with pytest.raises(RefusedError, match="its run began before") as refused:
-        run(realm, absent)
-    assert refused.value.code == "CALL_NOT_OPEN"
-
-
-@pytest.mark.parametrize(("is_begun", "code"), [(True, "TOOL_OUTCOME_UNKNOWN"), (False, "TOOL_NOT_CALLED")])
-def test_a_silent_run_ends_by_what_is_known_of_it(
-    realm: Realm, absent: AbsentCallers, clock: Monotonic, *, is_begun: bool, code: str
-) -> None:
-    name = allowed_run(realm)
-    if is_begun:
-        run(realm, absent)
-    else:
-        absent.running.expect(("bot", "r"))
-    clock.seconds += SILENT_S + 1
-    [silent] = absent.running.silent()
-    absent.end_run(silent)
-    ended = realm.proposal(name)
-    assert ended.error is not None
-    assert (ended.error.code, len(realm.realm().klis.leases), absent.running.silent()) == (code, 0, [])
-
-
-def test_a_run_outlives_its_session_until_it_has_reported(realm: Realm, absent: AbsentCallers) -> None:
-    name = allowed_run(realm)
-    run(realm, absent)
-    assert absent.end_session(NAME, "process") == []
-    assert len(realm.realm().klis.leases) == 1  # its processes may still write
-    assert absent.running.is_dismissed(("bot", "r"))  # which it is told with its next request
-    assert realm.proposal(name).status == "executing"
-
-
-def test_an_allowed_run_that_did_not_begin_ends_with_its_session(realm: Realm, absent: AbsentCallers) -> None:
-    name = allowed_run(realm)
-    assert absent.end_session(NAME, "process") == [name]
-    ended = realm.proposal(name)
-    assert ended.error is not None
-    assert (ended.error.code, len(realm.realm().klis.leases)) == ("TOOL_NOT_CALLED", 0)

@@ -441,14 +441,18 @@ def test_a_session_is_held_by_one_server_until_it_has_ended(realm: Realm, folder
     )
     with Realm.from_config(read_config(folder / "world.toml"), clock=clock) as second:
         hold_session(second, "one", "s", "claude-code")
-        assert held_session(second, "one", "s") == ("claude-code", second._acting.worker)
+        held = held_session(second, "one", "s")
+        assert held is not None
+        assert (held.client, held.server, held.version) == ("claude-code", second._acting.worker, "2.1.330")
         assert caller_left(realm, left("renewal"), of_holder=True) == []
         assert held_session(realm, "one", "s") is not None
         caller_left(second, left("renewal"), of_holder=True)
         assert held_session(realm, "one", "s") is None
     assert [one.TOPIC for one in events(realm, before)] == ["session.begun", "session.moved", "caller.left"]
     hold_session(realm, "one", "s", "claude-code")
-    assert held_session(realm, "one", "s") == ("claude-code", me)
+    held = held_session(realm, "one", "s")
+    assert held is not None
+    assert (held.client, held.server) == ("claude-code", me)
 
 
 def test_what_ended_with_its_caller_rechecks_and_is_the_same_without_a_change(

@@ -140,7 +140,8 @@ def test_a_session_that_is_not_renewed_any_more_ends(served: Served) -> None:
     with served.client("claude") as client:
         for _ in range(2):
             renewed = client.post(f"{REALM}/sessions:renew", json={"sessions": ["renewed", "no calls"]})
-            assert (renewed.status_code, renewed.json()) == (200, {"renewed": 2, "elsewhere": []})
+            found = renewed.json()
+            assert (renewed.status_code, found["renewed"], found["elsewhere"]) == (200, 2, [])
     [begun] = [one for one in events(served.place, SessionBegun) if one.session == "renewed"]
     assert (begun.client, begun.actor_id) == ("claude-code", "claude")
     assert open_calls(served.place) > 1
@@ -290,11 +291,11 @@ def test_a_session_moves_to_another_server_where_the_renewal_says_so(tmp_path: P
         with first.client("claude") as one, second.client("claude") as two:
             one.post(f"{REALM}/sessions:renew", json={"sessions": ["both"]})
             stays = two.post(f"{REALM}/sessions:renew", json={"sessions": ["both"]}).json()
-            assert (stays, events(place, SessionMoved)) == ({"renewed": 1, "elsewhere": ["both"]}, [])
+            assert (stays["elsewhere"], events(place, SessionMoved)) == (["both"], [])
             end = time.monotonic() + 20
             while time.monotonic() < end:  # longer than the first server waits
                 moved = two.post(f"{REALM}/sessions:renew", json={"sessions": ["both"], "moves": True}).json()
-                assert moved == {"renewed": 1, "elsewhere": []}
+                assert (moved["renewed"], moved["elsewhere"]) == (1, [])
                 time.sleep(1)
         assert events(place, CallerLeft) == []
         assert len(events(place, SessionMoved)) == 1
@@ -329,3 +330,26 @@ def test_a_caller_has_no_more_sessions_than_an_actor_may_have(served: Served) ->
     with served.client("other") as client:
         invented = client.post(f"{REALM}/sessions:renew", json={"sessions": [f"s{one}" for one in range(101)]})
     assert (invented.status_code, invented.json()["code"]) == (409, "TOO_MANY_OPEN")
+    told = []
+    for session in ("s1", "fresh"):
+        agent = Claude(served, "other", session=session)
+        _, reason, answer = agent.edit(f"src/{session}.py")
+        told.append(reason)
+        agent.after(answer["id"])
+    assert [("This session is not renewed" in one, "an actor of their own" in one) for one in told] == [
+        (True, True),
+        (False, False),
+    ]
+
+
+def test_a_late_report_of_the_end_of_a_process_leaves_what_the_next_one_calls(served: Served) -> None:
+    agent = Claude(served, session="continued")
+    agent.edit("src/earlier.py")
+    with served.client("claude") as client:
+        now = client.post(f"{REALM}/sessions:renew", json={"sessions": ["continued"]}).json()["now"]
+        later = agent.edit("src/later.py")[2]["id"]
+        end = {"session": "continued", "noticedBy": "process", "endedAt": now}
+        ended = client.post(f"{REALM}/sessions:end", json=end).json()["calls"]
+    [stays] = [one for one in proposals(served) if one["trace"].get("callId") == later]
+    assert (len(ended), stays["status"]) == (1, "executing")
+    agent.after(later)

@@ -6,10 +6,12 @@ import json
 import os
 import shlex
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -18,7 +20,10 @@ from tests.agents.fake_realm_server import ALLOW, HELD, LATER, FakeServer, fake_
 from tests.agents.guarded import Agent, guards, until
 from tests.support.patience import PATIENCE_S
 from worldprotocol.agents import hook_client
-from worldprotocol.agents.hooks.session_guard import ATTEMPTS, ENDING
+from worldprotocol.agents.hooks.session_guard import ATTEMPTS, END, ENDING, report
+
+if TYPE_CHECKING:
+    import _socket
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
 
@@ -192,6 +197,43 @@ def test_no_call_of_a_process_that_continues_a_session_precedes_the_report_of_th
         server.wait_for(lambda: len(server.of("hooks/claude-code")) == 3)
         until(lambda: guards(first.session) not in ([], [old]))
         assert len(ends(server)) == 1
+
+
+@pytest.fixture
+def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel's word on the user of this process differ from the user that this process has."""
+    monkeypatch.setattr("posix.getuid", lambda: os.getuid() + 1)
+
+
+@pytest.mark.usefixtures("of_another_user")
+def test_no_other_user_stops_the_report_of_a_guard() -> None:
+    with socket.socket(socket.AF_UNIX) as notice, socket.socket(socket.AF_UNIX) as other:
+        notice.bind(b"\0" + uuid4().bytes)
+        name, sent = notice.getsockname(), []
+
+        def send(operation: str, _: list[int]) -> dict[str, object] | None:
+            sent.append(operation)
+            if len(sent) == 1:
+                other.connect(name + ENDING.encode())
+                return None
+            return {}
+
+        report(send, cast("_socket.socket", notice))
+    assert sent == [END, END]
+
+
+@pytest.mark.usefixtures("of_another_user")
+def test_no_other_user_delays_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"\0{uuid4()}"
+
+    def poll() -> None:
+        raise AssertionError("it waits")
+
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(f"{name}{ENDING}")
+        other.listen()
+        monkeypatch.setattr("select.poll", poll)
+        hook_client._await_report(name)
 
 
 def is_waiting(agent: Agent, count: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from host import DoubtfulEffect, EffectFailure, EffectResult, external, handler
+from host import DoubtfulEffect, EffectFailure, EffectRegistry, EffectResult, external, handler
 from tests.pipeline.offering import GRACE_MS, LIMIT_MS, START, answered, claimed, offering, open_again, room
 from tests.pipeline.offering import failing as failed
 from tests.pipeline.test_worker import here, running
@@ -22,8 +22,10 @@ from tests.waiting.till import until
 from world.clock import ManualClock, SystemClock
 from world.errors import RefusedError
 from world.events.execution_events import EffectDropped, EffectFulfilled, EffectInDoubt
-from world.state.effect_claim import EffectDoubt
+from world.pipeline.effect_requests import attempt_of
+from world.state.effect_claim import EffectDoubt, UnreadableDoubt
 from worldprotocol import Worker
+from worldprotocol.api.executing.remote_effects import RemoteEffects
 
 pytestmark = pytest.mark.requirement("HC-journal", "WP-exec")
 
@@ -260,7 +262,7 @@ def test_what_a_worker_elsewhere_finds_out_is_recorded_once_and_what_comes_later
         realm.settle()
         claims = realm._claims
         assert claims.doubts(["other"]) == []
-        doubts = claims.doubts(["other", "work"])
+        doubts: list[Any] = claims.doubts(["other", "work"])
         assert [(one.proposal_id, one.requirement.type, one.attempt) for one in doubts] == [
             (name, "work", 1) for name in names
         ]
@@ -274,10 +276,15 @@ def test_what_a_worker_elsewhere_finds_out_is_recorded_once_and_what_comes_later
         assert realm.log.head().size == size
         assert claims.doubts(["work"]) == doubts[1:]
         realm.host.resolve(names[1], "happened", by="bob", reason="seen", value="by hand")
-        for doubt in (first, second, structs.replace(second, requirement=first.requirement)):
+        for doubt in (first, second, second):
             assert claims.found(doubt, answered("too late")).status == "completed"
         reasons = [[one.reason for one in events(realm, name) if isinstance(one, EffectDropped)] for name in names]
-        assert [len(one) for one in reasons] == [1, 2]
+        assert [len(one) for one in reasons] == [1, 1]
+        size = realm.log.head().size
+        invented = structs.replace(second, requirement=first.requirement)
+        with pytest.raises(RefusedError, match="was never in doubt") as refused:
+            claims.found(invented, answered("x"))
+        assert (refused.value.code, realm.log.head().size) == ("NOT_IN_DOUBT", size)
         assert realm.data()["boxes"] == {"a": ["it was sent"], "b": ["by hand"]}
         with pytest.raises(RefusedError) as unknown:
             claims.found(structs.replace(first, proposal_id="none"), answered("x"))
@@ -285,11 +292,47 @@ def test_what_a_worker_elsewhere_finds_out_is_recorded_once_and_what_comes_later
     check_log(address, domain=room)
 
 
+def test_a_doubt_that_cannot_be_read_hides_no_other(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(START)
+    with offering(address, clock=clock) as realm:
+        names = [realm.act("ann", "do", {"box": box}, scope=[f"boxes.{box}"]).proposal_id for box in "ab"]
+        for _ in names:
+            claimed(realm)
+        clock.advance(LIMIT_MS + GRACE_MS + 1)
+        realm.settle()
+
+        def attempt(work: Any, proposal: Any, requirement: Any) -> Any:
+            if proposal.proposal_id == names[0]:
+                raise KeyError("lease")
+            return attempt_of(work, proposal, requirement)
+
+        monkeypatch.setattr("world.pipeline.effect_requests.attempt_of", attempt)
+        unreadable, doubt = realm._claims.doubts(["work"])
+        assert isinstance(unreadable, UnreadableDoubt)
+        assert isinstance(doubt, EffectDoubt)
+        assert (unreadable.proposal_id, unreadable.reason) == (names[0], "'lease'")
+        assert realm._claims.found(doubt, answered("it was sent")).status == "completed"
+
+
+def test_a_worker_elsewhere_looks_up_what_it_can_read(caplog: pytest.LogCaptureFixture) -> None:
+    sending = external("work", look_up=lambda _effect: None)
+    remote = RemoteEffects("http://localhost:1", "main", None, EffectRegistry([sending]))
+    unreadable = {"proposalId": "p-1", "requirementId": "r-1", "reason": "odd"}
+    with remote, caplog.at_level("WARNING"):
+        for _ in range(2):
+            assert list(remote._doubts_in({"doubts": [{"proposalId": "p-2"}], "unreadable": [unreadable]})) == []
+    told = sorted(one.getMessage() for one in caplog.records)
+    assert [one.rpartition(": ")[0] for one in told][1:] == [
+        "An effect in doubt cannot be looked up, and stays for a person: r-1 of p-1"
+    ]
+    assert "p-2: This is no EffectDoubt" in told[0]
+
+
 def test_what_was_asked_again_is_not_settled_by_what_was_found_out_before(address: str) -> None:
     clock = ManualClock(START)
     with offering(address, clock=clock) as realm:
         name = realm.act("ann", "do", {}).proposal_id
-        before: list[EffectDoubt] = []
+        before: list[Any] = []
         for _ in range(2):
             claimed(realm)
             clock.advance(LIMIT_MS + GRACE_MS + 1)

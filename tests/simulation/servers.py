@@ -11,7 +11,8 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from worldprotocol.agents.hooks.session_guard import ATTEMPTS, MOVES_S
-from worldprotocol.server.governed.absent_callers import AbsentCallers, CallerWatch
+from worldprotocol.server.governed.absent_callers import AbsentCallers
+from worldprotocol.server.governed.caller_watch import CallerWatch
 from worldprotocol.server.governed.heard_callers import CallerName
 from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
@@ -137,8 +138,8 @@ class Fleet:
         if self.chance.random() < 0.3:
             session.server = self.chance.randrange(WORKERS)
         absent = self.absent[session.server]
-        absent.presence.hear(session.name)
-        is_held = absent.hold_renewed(session.name, moves=moves)
+        actor, name = session.name
+        is_held = absent.renew(actor, [name], moves=moves) == []
         if is_held:
             session.reached_ms = self.now_ms
         return is_held

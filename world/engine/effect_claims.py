@@ -6,7 +6,7 @@ nothing. A completion under a claim that does not hold is refused, and recorded.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -14,6 +14,8 @@ from world.engine.commands import Prepare
 from world.engine.preparation import Command
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import Event
+from world.events.execution_events import EffectDropped, EffectInDoubt
 from world.klis.resources.names import NameComparison
 from world.klis.resources.resource_types import ResourceTypes
 from world.klis.triple import read_triple
@@ -40,7 +42,8 @@ from world.pipeline.execution_state import order_of
 from world.pipeline.preparation.preparing import prepare_completion
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
-from world.state.effect_claim import CalledEffect, EffectClaim, EffectDoubt
+from world.read_models.decoding import decoded
+from world.state.effect_claim import CalledEffect, EffectClaim, EffectDoubt, UnreadableDoubt
 from world.state.ports import EffectAttempt, ExecutionOrder, Performed
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
@@ -207,7 +210,7 @@ class EffectClaims:
         command = _Complete(claim, performed, is_ended)
         return self._runner.run(command, prepare=lambda reading: prepare_completion(reading, claim, performed))
 
-    def doubts(self, types: Collection[str]) -> list[EffectDoubt]:
+    def doubts(self, types: Collection[str]) -> list[EffectDoubt | UnreadableDoubt]:
         """Return the effects in doubt that a worker without a workspace can look up; see ``doubts_of_workers``.
 
         Args:
@@ -226,29 +229,35 @@ class EffectClaims:
 
         Returns:
             The proposal; where the effect has this result already, as it is, and nothing is changed. Where it is not
-            in doubt any more, the report is recorded as dropped.
+            in doubt any more, the report is recorded as dropped, as often as it was in doubt at most.
 
         Raises:
             RefusedError: ``UNKNOWN_PROPOSAL``, ``INVALID_ID``; ``INVALID_VALUE`` for what is no ``Performed``, and for
-                an error, after which an effect stays in doubt.
+                an error, after which an effect stays in doubt; ``NOT_IN_DOUBT`` for an effect that was never in doubt,
+                or that no worker looks up.
         """
         _check_result(performed)
         if performed.result.error is not None:
             raise RefusedError(
                 ErrorCode.INVALID_VALUE, "A report on an effect in doubt has a value; after an error it stays in doubt."
             )
-        name, effect = doubt.proposal_id, doubt.requirement.id
+        archive, name, effect = self._runner.archive, doubt.proposal_id, doubt.requirement.id
         check_new_id("effect", effect)
-        stored = self._runner.archive.proposal(name)
+        stored = archive.proposal(name)
         if stored.journal.get(effect) == performed.result:
             return stored  # the acknowledgement of its report was lost
 
+        def past(work: UnitOfWork) -> Iterator[Event]:
+            topics = (EffectInDoubt.TOPIC, EffectDropped.TOPIC)
+            yield from map(decoded, archive.log.read(stream=name, topics=topics, skip_archived=True))
+            yield from (one.event for one in work.emitted if one.stream == name)
+
         def command(work: UnitOfWork) -> None:
-            advance(work, record_reported(work, doubt, performed))
+            advance(work, record_reported(work, doubt, performed, past(work)))
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
         self._runner.run(command)
-        return self._runner.archive.proposal(name)
+        return archive.proposal(name)
 
     def order(self, claim: EffectClaim) -> tuple[ExecutionOrder, EffectAttempt]:
         """Return the order and the attempt with which an executor of this process performs a claimed effect.

@@ -25,7 +25,16 @@ from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import INGRESS, Proposal
 from world.state.proposal_queues import awaits_caller
 
-__all__ = ["Leaving", "calls_of", "hold_for_caller", "leave", "note_return", "resume_call"]
+__all__ = [
+    "Leaving",
+    "calls_of",
+    "goes_on",
+    "hold_for_caller",
+    "leave",
+    "note_return",
+    "resume_call",
+    "returns_to",
+]
 
 _NOT_CALLED: Final = "The caller left before the call was begun, so it was not made."
 _UNKNOWN: Final = "The caller left; no result of this call was reported: it failed, or may have been made."
@@ -40,8 +49,10 @@ class Leaving(Struct, frozen=True):
         noticed_by: how it was noticed.
         session: its session; None without one.
         calls: ids of the proposals whose caller left; None is all calls of the session.
-        kept: ids of proposals that have a caller of their own, such as a run, and stay.
+        running: ids of calls that a run makes, which is a caller of its own: they are cancelled, so that it ends them.
         not_made: ids of claimed calls that are known not to have been made.
+        until: when its process ended, ms since 1970: a call that was begun later is that of a process which continues
+            the session, and stays; None is now.
     """
 
     actor_id: str
@@ -49,29 +60,48 @@ class Leaving(Struct, frozen=True):
     noticed_by: NoticedBy
     session: str | None = None
     calls: Collection[str] | None = None
-    kept: Collection[str] = ()
+    running: Collection[str] = ()
     not_made: Collection[str] = ()
+    until: int | None = None
 
 
 def calls_of(work: UnitOfWork, left: Leaving) -> list[Proposal]:
     """Return the open calls that end with a caller; a call in doubt is left to a person."""
-    realm = work.realm.proposals
-    if left.calls is not None:
-        found = [realm[name] for name in left.calls if name in realm]
-    else:
-        found = [one for one in realm.values() if (one.submitted.trace or {}).get("session") == left.session]
     return [
         one
-        for one in found
-        if one.submitted.actor.actor_id == left.actor_id
-        and one.proposal_id not in left.kept
+        for one in _of_caller(work, left)
+        if one.proposal_id not in left.running
+        and not _is_later(one, left)
         and not one.in_doubt
         and (one.status in INGRESS or one.cancelled is None or bool(_tool_calls(one)))
     ]
 
 
+def goes_on(work: UnitOfWork, left: Leaving) -> bool:
+    """Return whether a session has a call that was begun after the process ended that left: another continues it."""
+    return any(_is_later(one, left) for one in _of_caller(work, left))
+
+
+def _of_caller(work: UnitOfWork, left: Leaving) -> list[Proposal]:
+    realm = work.realm.proposals
+    if left.calls is not None:
+        found = [realm[name] for name in left.calls if name in realm]
+    else:
+        found = [one for one in realm.values() if one.session == left.session]
+    return [one for one in found if one.submitted.actor.actor_id == left.actor_id]
+
+
+def _is_later(proposal: Proposal, left: Leaving) -> bool:
+    """Return whether a call was proposed, or claimed, after the process ended that left."""
+    if left.until is None:
+        return False
+    return any(at > left.until for at in (proposal.submitted.at, *(one.at for one in proposal.claims.values())))
+
+
 def leave(work: UnitOfWork, left: Leaving, *, is_known: bool = False) -> Iterator[Step]:
-    """Record that a caller left, and end its calls; nothing is recorded where it has none and no session is known.
+    """Record that a caller left, end its calls, and cancel those that runs make.
+
+    Nothing is recorded where it has none and no session is known, or another process continues that.
 
     Args:
         work: the unit of work.
@@ -82,7 +112,9 @@ def leave(work: UnitOfWork, left: Leaving, *, is_known: bool = False) -> Iterato
         RefusedError: the codes of ``UnitOfWork.of_caller``, where the verified caller may not say so.
     """
     calls = calls_of(work, left)
-    if not calls and not is_known:
+    running = [one for one in _of_caller(work, left) if one.proposal_id in left.running and one.cancelled is None]
+    running = [one for one in running if not _is_later(one, left)]
+    if not calls and not running and (not is_known or goes_on(work, left)):
         return
     event = CallerLeft(
         at=work.at,
@@ -95,6 +127,8 @@ def leave(work: UnitOfWork, left: Leaving, *, is_known: bool = False) -> Iterato
     work.emit(event.stream, work.of_caller(event))
     verified, work.verified = work.verified, None  # what follows is the engine's
     try:
+        for proposal in running:
+            _cancel(work, proposal)
         for proposal in calls:
             yield from _end(work, proposal, is_made=proposal.proposal_id not in left.not_made)
     finally:
@@ -103,14 +137,11 @@ def leave(work: UnitOfWork, left: Leaving, *, is_known: bool = False) -> Iterato
 
 def _end(work: UnitOfWork, proposal: Proposal, *, is_made: bool) -> Iterator[Step]:
     """End a call whose caller left."""
-    name = proposal.proposal_id
     if proposal.status in INGRESS:
         yield LeftBehind(proposal, CALLER_LEFT)
         return
     if not _tool_calls(proposal):  # other effects come before it
-        if proposal.cancelled is None:
-            by = proposal.submitted.actor.actor_id
-            work.emit(name, ExecutionCancelled(at=work.at, proposal_id=name, by=by, reason=CALLER_LEFT))
+        _cancel(work, proposal)
         if proposal.status == "executing" and not proposal.requested and not lacks_workspace(work, proposal):
             yield Executing(proposal)
             yield Approved(proposal.submitted.execution_key)
@@ -124,9 +155,25 @@ def _end(work: UnitOfWork, proposal: Proposal, *, is_made: bool) -> Iterator[Ste
         yield EffectAnswered(proposal, asked.requirement.id, EffectAnswer(error=error), asked.attempt, claim=reference)
 
 
+def _cancel(work: UnitOfWork, proposal: Proposal) -> None:
+    if proposal.cancelled is None:
+        name, by = proposal.proposal_id, proposal.submitted.actor.actor_id
+        work.emit(name, ExecutionCancelled(at=work.at, proposal_id=name, by=by, reason=CALLER_LEFT))
+
+
 def _tool_calls(proposal: Proposal) -> list[EffectRequested]:
     """Return the requested effects that the actor of a proposal makes itself."""
     return [one for one in proposal.requested.values() if one.offer is not None and one.offer.by_actor]
+
+
+def returns_to(proposal: Proposal, server: str) -> bool:
+    """Return whether the caller of an open attended call was at another server before.
+
+    Args:
+        proposal: its proposal.
+        server: id of the worker of the server at which it is now.
+    """
+    return proposal.submitted.attended is not None and not proposal.is_terminal and proposal.caller_at != server
 
 
 def note_return(work: UnitOfWork, proposal_id: str, server: str) -> None:
@@ -138,9 +185,8 @@ def note_return(work: UnitOfWork, proposal_id: str, server: str) -> None:
         server: id of the worker of the server.
     """
     proposal = work.realm.proposals.get(proposal_id)
-    if proposal is None or proposal.submitted.attended is None or proposal.caller_at == server:
-        return
-    work.emit(proposal_id, CallerReturned(at=work.at, proposal_id=proposal_id, server=server))
+    if proposal is not None and returns_to(proposal, server):
+        work.emit(proposal_id, CallerReturned(at=work.at, proposal_id=proposal_id, server=server))
 
 
 # An approval that comes later

@@ -20,7 +20,15 @@ from world.model.short_repr import short_repr
 from world.model.snapshot import EffectAnswer, Requirement
 from world.state.ports import Performed
 
-__all__ = ["CalledEffect", "DeclaredTriple", "EffectClaim", "EffectDoubt", "EffectReport", "read_form"]
+__all__ = [
+    "CalledEffect",
+    "DeclaredTriple",
+    "EffectClaim",
+    "EffectDoubt",
+    "EffectReport",
+    "UnreadableDoubt",
+    "read_form",
+]
 
 
 class DeclaredTriple(Record, frozen=True):
@@ -83,6 +91,20 @@ class EffectDoubt(CalledEffect, frozen=True, kw_only=True):
     """
 
     asked_at: int
+
+
+class UnreadableDoubt(Record, frozen=True, kw_only=True):
+    """An effect in doubt for which no worker can be given what it needs to look it up.
+
+    Args:
+        proposal_id: its proposal.
+        requirement_id: the effect.
+        reason: why.
+    """
+
+    proposal_id: str
+    requirement_id: str
+    reason: str
 
 
 class EffectClaim(CalledEffect, frozen=True, kw_only=True):

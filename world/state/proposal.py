@@ -167,6 +167,16 @@ class Proposal:
         return twin
 
     @property
+    def session(self) -> str | None:
+        """The session of its caller, within its actor, as its trace states it; None where it states none."""
+        return _stated(self, "session")
+
+    @property
+    def client(self) -> str | None:
+        """The program of its caller, as its trace states it; None where it states none."""
+        return _stated(self, "client")
+
+    @property
     def caller_at(self) -> str | None:
         """The worker of the server at which the caller of an attended call waits; None where no server is recorded."""
         attended = self.submitted.attended
@@ -277,6 +287,11 @@ def _move(proposal: Proposal, to: Status) -> None:
             to=to,
         )
     proposal.status = to
+
+
+def _stated(proposal: Proposal, member: str) -> str | None:
+    found = (proposal.submitted.trace or {}).get(member)
+    return found if isinstance(found, str) else None
 
 
 def _shadowed(proposal: Proposal, event: ProposalShadowed) -> None:

@@ -77,4 +77,4 @@ def have_one_caller(call: ToolCall, proposal: Proposal) -> bool:
     """
     if all(one is None or one.by == "proxy" for one in (call.attended, proposal.submitted.attended)):
         return True
-    return (call.trace or {}).get("session") == (proposal.submitted.trace or {}).get("session")
+    return (call.trace or {}).get("session") == proposal.session

@@ -253,11 +253,13 @@ def _leave_guard(client: str, options: dict[str, str], event: dict[str, object])
 
 def _await_report(name: str) -> None:
     """Wait while an earlier guard of the session reports the end of its agent: that ends the calls made until then."""
-    poll, waiting = select.poll(), _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    waiting = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         waiting.connect(f"{name}{ENDING}")
-        poll.register(waiting.fileno(), select.POLLIN)
-        poll.poll(REPORT_S * 1000)
+        if _module("session_guard").is_of_user(waiting):
+            poll = select.poll()
+            poll.register(waiting.fileno(), select.POLLIN)
+            poll.poll(REPORT_S * 1000)
     except OSError:  # there is none
         return
     finally:

@@ -296,7 +296,7 @@ class ToolCalls:
         members = ("tool", "agentId")
         for proposal in self._own():
             trace = proposal.submitted.trace or {}
-            if trace.get("session") != session:
+            if proposal.session != session:
                 continue
             if any(trace.get(one) != (before.trace or {}).get(one) for one in members):
                 continue

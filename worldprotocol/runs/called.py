@@ -32,6 +32,7 @@ from world.klis.resources.resource import Resource
 from world.klis.resources.resource_reading import canonical_resource
 from world.klis.triple import CHANGES, Triple
 from world.private_files import open_private
+from worldprotocol.agents.hooks.session_guard import MOVE, renew
 from worldprotocol.runs.boundary import boundary_of
 from worldprotocol.runs.call_folder import folder_file
 from worldprotocol.runs.calling_process import watch_caller
@@ -295,15 +296,23 @@ class _CalledRun:
     # The server
 
     def _look_after(self) -> None:
-        """Ask whether the run continues; without leases, or an answer, it ends."""
+        """Ask the server that holds the run whether it continues; without leases, or an answer, it ends."""
         heard = time.monotonic()
-        while not self._ended.wait(INTERVAL_S):
+        goes_on, reached = True, heard
+
+        def ask(operation: str, _: list[int]) -> dict[str, object] | None:
+            nonlocal heard, goes_on
             try:
-                goes_on = bool(self._server.send("extend", {"key": self._command.key})["goesOn"])
-                heard = time.monotonic()
+                moves = {"moves": True} if operation == MOVE else {}
+                answer = self._server.send("extend", {"key": self._command.key} | moves)
             except Exception:  # noqa: BLE001  # no answer; after a time the leases may be another agent's
-                goes_on = time.monotonic() - heard < SILENT_S
-            if not goes_on:
+                return None
+            heard, goes_on = time.monotonic(), bool(answer["goesOn"])
+            return answer
+
+        while not self._ended.wait(INTERVAL_S):
+            reached = renew(ask, -1, reached) or reached
+            if not goes_on or time.monotonic() - heard >= SILENT_S:
                 self.lost = _LOST
                 self._stop(_LOST)
                 return

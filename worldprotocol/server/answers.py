@@ -172,6 +172,7 @@ _CLAIMED: Final = (
     shape(claim=or_null(ref("EffectClaim")), now=INT, trace=or_null(OBJECT)),
     {"claim": _CLAIM, "now": 1_767_225_600_000, "trace": None},
 )  # fmt: skip
+_GOES_ON: Final = {"goesOn": True, "elsewhere": False}
 _ANSWERED: Final = (ref("Proposal"), _PROPOSAL)
 
 ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
@@ -278,7 +279,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
         {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
     ),
-    "effects.doubts": (shape(doubts=array(OBJECT)), {"doubts": [_DOUBT]}),
+    "effects.doubts": (shape(doubts=array(OBJECT), unreadable=array(OBJECT)), {"doubts": [_DOUBT], "unreadable": []}),
     "effects.found": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "effects.claim": _CLAIMED,
     "effects.heartbeat": _CLAIMED,
@@ -297,8 +298,8 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "calls.run": RUN_TERMS,
-    "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
-    "sessions.renew": (shape(renewed=INT, elsewhere=array(TEXT)), {"renewed": 1, "elsewhere": []}),
+    "calls.extend": (shape("inputsChanged", goesOn=FLAG, elsewhere=FLAG, inputsChanged=array(TEXT)), _GOES_ON),
+    "sessions.renew": (shape(renewed=INT, elsewhere=array(TEXT), now=INT), {"renewed": 1, "elsewhere": [], "now": 0}),
     "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
     "calls.end": (
         shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),

@@ -247,10 +247,15 @@ class SessionsToRenew(StrictBody):
 
 
 class SessionToEnd(StrictBody):
-    """A session whose program has ended; `noticedBy` is how that was noticed."""
+    """A session whose program has ended; `noticedBy` is how that was noticed.
+
+    `endedAt`: when it ended by the clock of the server (`now` of a renewal), ms since 1970. Calls that were begun later
+    are those of a program that continues the session, and stay. Without it, the time is that of the request.
+    """
 
     session: Name
     noticedBy: Literal["process"] = "process"  # noqa: N815
+    endedAt: int | None = Field(default=None, ge=0, le=2**53)  # noqa: N815
 
 
 class RunByKey(StrictBody):
@@ -260,9 +265,13 @@ class RunByKey(StrictBody):
 
 
 class RunToContinue(RunByKey):
-    """A run that asks whether it continues; one whose command has ended asks what others changed meanwhile."""
+    """A run that asks whether it continues; one whose command has ended asks what others changed meanwhile.
+
+    `moves`: whether one that another server holds moves to the one that answers.
+    """
 
     isEnding: bool = False  # noqa: N815
+    moves: bool = False
 
 
 class RunToBegin(RunByKey):

@@ -31,7 +31,8 @@ from worldprotocol.operations.visibility import Redactions
 from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
-from worldprotocol.server.governed.absent_callers import AbsentCallers, watch_callers
+from worldprotocol.server.governed.absent_callers import AbsentCallers
+from worldprotocol.server.governed.caller_watch import watch_callers
 from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
 from worldprotocol.server.governed.unclaimed import watch_unclaimed

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -31,8 +31,13 @@ from worldprotocol.api.realm import Realm
 
 __all__ = ["FileCalls"]
 
+Refused = TypeVar("Refused")
+
 MAX_BEGUN: Final = 10_000
 """Calls that were begun whose contents are kept in memory; the oldest are dropped, and count as nothing known."""
+
+MAX_DETAIL: Final = 500
+"""Characters of an error that are recorded."""
 
 _SEEN_ANEW: Final = frozenset({"content", "base", "bases"})
 """Members of an input that another look at the files may change."""
@@ -159,6 +164,28 @@ class FileCalls:
             while len(self._begun) > MAX_BEGUN:
                 self._begun.popitem(last=False)
         return None
+
+    def checked(
+        self, realm: Realm, proposal: Proposal, by: tuple[str, FileUse], refuse: Callable[[str, str], Refused]
+    ) -> Refused | None:
+        """Look at the files of an allowed call as ``begin`` does, and refuse it where it must not be made.
+
+        Args:
+            realm: the realm.
+            proposal: its proposal.
+            by: the key of the call, and what it does with the contents of files.
+            refuse: reports that it is not made, by a code and a sentence without its end, and returns the answer.
+
+        Returns:
+            The answer; None where it may be made. Where its files cannot be compared, it is refused, and the error is
+            raised.
+        """
+        try:
+            found = self.begin(realm, proposal, *by)
+        except Exception as error:
+            refuse("TOOL_NOT_CALLED", f"Its files could not be compared: {error}"[:MAX_DETAIL].rstrip("."))
+            raise
+        return None if found is None else refuse(str(found[0]), found[1])
 
     def end(self, realm: Realm, actor_id: str, key: str, *, is_partial: bool = False) -> dict[str, Any]:
         """Return what the result of a call says about files; its leases hold until it is recorded.

@@ -23,7 +23,7 @@ from world.extras import missing_extra
 from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.files.calls import FileCalls
 from worldprotocol.agents.files.history import Reader
-from worldprotocol.agents.frameworks.gate import MAX_DETAIL, ToolGate, Tools
+from worldprotocol.agents.frameworks.gate import ToolGate, Tools
 from worldprotocol.agents.frameworks.outcomes import Begun, MadeBefore, Permit, Refusal
 from worldprotocol.agents.hooks.claude_code import ClaudeCode
 from worldprotocol.agents.hooks.forms import CallBegins, CallEnds, key_of
@@ -119,12 +119,8 @@ class GovernedHooks:
         begun = self._gate.begin(*words, intent, agent_id)
         if not isinstance(begun, Permit):
             return begun
-        try:
-            found = self._files.begin(self._realm, self._realm.proposal(begun.proposal_id), key, begins.intent.files)
-        except Exception as error:
-            self._gate.refuse(begun, "TOOL_NOT_CALLED", f"Its files could not be compared: {error}"[:MAX_DETAIL])
-            raise
-        return begun if found is None else self._gate.refuse(begun, str(found[0]), found[1])
+        proposal, refuse = self._realm.proposal(begun.proposal_id), partial(self._gate.refuse, begun)
+        return self._files.checked(self._realm, proposal, (key, begins.intent.files), refuse) or begun
 
     def _made(self, permit: Permit, ended: CallEnds) -> None:
         """Report a call that ended, with what its files hold then."""

@@ -6,7 +6,8 @@ and the files of certificates. It holds a
 pidfd of the agent, which is the nearest process above the hook that is not a shell of the hook.
 
 - Every 5 s it renews the session at the server that holds it, which is another attempt where a balancer chose another.
-- The end of the agent it reports at once, and again until the server has answered.
+- The end of the agent it reports at once, and again until the server has answered, with the time of that end by the
+  server's clock, so that a report which arrives late ends no call of a process that continues the session.
 - It binds the name of its socket, so that a session has one guard. A connection to the socket says that the session
   ended. When the agent has ended, it binds a second name, and then releases the first; while that one is bound, hooks
   of a process that continues the session wait, so that the report ends no call of theirs.
@@ -155,13 +156,21 @@ def run(http: "ModuleType", words: "Sequence[str]") -> None:
         MOVE: f'{{"sessions": [{session}], "moves": true}}',
         END: f'{{"session": {session}, "noticedBy": "process"}}',
     }
+    ahead_ms: object = None
 
     def send(operation: str, watched: list[int]) -> "dict[str, object] | None":
-        path, end = f"{http.realm_path(options)}/sessions:{operation.partition(' ')[0]}", time.monotonic() + ANSWER_S
-        body = bodies[operation].encode()
+        nonlocal ahead_ms
+        now = time.monotonic()
+        if operation == END and isinstance(ahead_ms, float):  # the first report is made as the agent ends
+            ended_at, ahead_ms = int(ahead_ms + now * 1000), None
+            bodies[END] = f'{bodies[END][:-1]}, "endedAt": {ended_at}}}'
+        path = f"{http.realm_path(options)}/sessions:{operation.partition(' ')[0]}"
         try:
-            answer = http.sent(options["--server"], path, http.signed(options), body, watched, end)
-            return dict(http.read_object(answer))
+            fields, body = http.signed(options), bodies[operation].encode()
+            found = dict(http.read_object(http.sent(options["--server"], path, fields, body, watched, now + ANSWER_S)))
+            if operation != END and isinstance(at := found.get("now"), int):
+                ahead_ms = at - time.monotonic() * 1000
+            return found
         except (http.LeftError, ValueError):
             return {}
         except http.FailedError as failed:
@@ -199,11 +208,12 @@ def look_after(agent: int, name: int, send: "Send") -> None:
 def renew(send: "Send", agent: int, reached: "float | None") -> "float | None":
     """Renew a session at the server that holds it, and return when that was reached last, by ``time.monotonic``.
 
-    The session moves to another server once the one that holds it was not reached for a time.
+    The session moves to another server once the one that holds it was not reached for a time. A run, which
+    ``worldprotocol.runs.called`` looks after, is renewed in the same way.
 
     Args:
         send: as of ``look_after``.
-        agent: pidfd of the agent.
+        agent: pidfd of the agent, which gives up an attempt.
         reached: when that server was reached last, by ``time.monotonic``; None where it never was.
     """
     since = time.monotonic() if reached is None else reached
@@ -235,17 +245,38 @@ def report(send: "Send", notice: _socket.socket) -> None:
     except OSError:  # an earlier guard of the session reports still
         pass
     notice.close()
-    while send(END, []) is None and time.monotonic() < end:
-        if poll.poll(PAUSE_S * 1000):  # a hook waits
-            return
+    try:
+        while send(END, []) is None and time.monotonic() < end:
+            if _is_awaited(ending, poll):
+                return
+    finally:
+        ending.close()
+
+
+def _is_awaited(ending: _socket.socket, poll: "select.poll") -> bool:
+    """Return whether a hook of this user waits, within the pause between two reports."""
+    end = time.monotonic() + PAUSE_S
+    while (left := end - time.monotonic()) > 0:
+        if poll.poll(left * 1000) and _is_notified(ending):
+            return True
+    return False
 
 
 def _is_notified(notice: _socket.socket) -> bool:
     """Return whether a connection to the socket is of a process of this user."""
     descriptor, _ = notice._accept()  # type: ignore[attr-defined]  # the class of C has no other
+    peer = _socket.socket(fileno=descriptor)
     try:
-        peer = _socket.socket(fileno=descriptor)
-        credentials = peer.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
-        return int.from_bytes(credentials[4:8], sys.byteorder) == posix.getuid()
+        return is_of_user(peer)
     finally:
         peer.close()
+
+
+def is_of_user(peer: _socket.socket) -> bool:
+    """Return whether the process at the other end of a connection is of the user of this one.
+
+    Args:
+        peer: the connection, of a Unix socket.
+    """
+    credentials = peer.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
+    return int.from_bytes(credentials[4:8], sys.byteorder) == posix.getuid()

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from world.events.base import Event
 from world.events.caller_events import CallerLeft, SessionBegun, SessionMoved, session_stream
-from world.pipeline.callers import Leaving, calls_of, leave, note_return, resume_call
+from world.pipeline.callers import Leaving, calls_of, goes_on, leave, note_return, resume_call, returns_to
 from world.pipeline.driver import advance
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.decoding import decoded
@@ -39,10 +39,14 @@ class HeldSession(NamedTuple):
     Args:
         client: its program.
         server: id of the worker of the server that holds it.
+        at: when it began, ms since 1970.
+        version: version of the program, where it states one.
     """
 
     client: str
     server: str
+    at: int
+    version: str | None = None
 
 
 class RecordedSession(NamedTuple):
@@ -124,6 +128,9 @@ def caller_left(
 ) -> list[str]:
     """Record that a caller left, which ends its calls, and return the ids of their proposals.
 
+    A session that began again after its process ended (``Leaving.until``) is left alone; one whose later calls stay
+    begins again.
+
     Args:
         realm: the realm, open for acting; ``Realm.as_caller`` says who was verified.
         caller: the caller, or what returns it within the unit; None where it has not left.
@@ -143,12 +150,31 @@ def caller_left(
             known = _folded(own, held_session(realm, left.actor_id, left.session))
         if of_holder and known is not None and known.server != realm._acting.worker:
             return []
+        if known is not None and left.until is not None and known.at > left.until:
+            return []
         ended = [one.proposal_id for one in calls_of(work, left)]
+        before = len(work.emitted)
         advance(work, leave(work, left, is_known=known is not None))
+        if known is not None and len(work.emitted) > before and goes_on(work, left):
+            _begin_again(work, left, known)
         return ended
 
     command.any_schema = True  # type: ignore[attr-defined]
     return realm._acting.run(command)
+
+
+def _begin_again(work: UnitOfWork, left: Leaving, known: HeldSession) -> None:
+    """Record that another process continues a session whose process ended, at the server that holds it."""
+    assert left.session is not None
+    begun = SessionBegun(
+        at=work.at,
+        actor_id=left.actor_id,
+        session=left.session,
+        client=known.client,
+        server=known.server,
+        version=known.version,
+    )
+    work.emit(begun.stream, begun)
 
 
 def caller_returned(realm: Realm, proposal_id: str) -> None:
@@ -158,9 +184,12 @@ def caller_returned(realm: Realm, proposal_id: str) -> None:
         realm: the realm, open for acting.
         proposal_id: its proposal.
     """
+    here, proposal = realm._acting.worker, realm.realm().proposals.get(proposal_id)
+    if proposal is None or not returns_to(proposal, here):
+        return
 
     def command(work: UnitOfWork) -> None:
-        note_return(work, proposal_id, realm._acting.worker)
+        note_return(work, proposal_id, here)
 
     command.any_schema = True  # type: ignore[attr-defined]
     realm._acting.run(command)
@@ -183,7 +212,7 @@ def _own(work: UnitOfWork, stream: str) -> list[Event]:
 def _folded(events: Iterable[Event], held: HeldSession | None = None) -> HeldSession | None:
     for event in events:
         if isinstance(event, SessionBegun):
-            held = HeldSession(event.client, event.server)
+            held = HeldSession(event.client, event.server, event.at, event.version)
         elif isinstance(event, SessionMoved) and held is not None:
             held = held._replace(server=event.server)
         elif isinstance(event, CallerLeft) and event.ends_session:

@@ -85,6 +85,7 @@ class RemoteEffects:
         self._look_ups = [one.type for one in effects if one.look_up is not None]
         self._listed = -LIST_S
         self._looked_up: set[tuple[str, str, int]] = set()
+        self._unreadable: set[str] = set()
         self._looking: ThreadPoolExecutor | None = None
         self._ending = threading.Event()
 
@@ -207,13 +208,13 @@ class RemoteEffects:
         if not self._look_ups or (not at_once and time.monotonic() - self._listed < LIST_S):
             return
         try:
-            listed = self._connection.get("/effects/doubts", {"type": self._look_ups})["doubts"]
+            listed = self._connection.get("/effects/doubts", {"type": self._look_ups})
         except WorldProtocolError as error:
             if not may_pass(error):
                 raise
             raise _away(error.message, once=at_once) from None
         self._listed = time.monotonic()
-        found = {_name_of(one): one for one in (read_form(EffectDoubt, wire) for wire in listed)}
+        found = {_name_of(one): one for one in self._doubts_in(listed)}
         self._looked_up &= found.keys()
         assert self._looking is not None
         under_way = [
@@ -222,6 +223,18 @@ class RemoteEffects:
         self._looked_up |= found.keys()
         if at_once:
             wait(under_way)
+
+    def _doubts_in(self, listed: Mapping[str, Any]) -> Iterator[EffectDoubt]:
+        """Yield the listed doubts; those that cannot be read are logged, each once."""
+        unreadable = [f"{one['requirementId']} of {one['proposalId']}: {one['reason']}" for one in listed["unreadable"]]
+        for wire in listed["doubts"]:
+            try:
+                yield read_form(EffectDoubt, wire)
+            except RefusedError as error:
+                unreadable.append(f"{wire.get('proposalId')}: {error.message}")
+        for one in set(unreadable) - self._unreadable:
+            _LOGGER.warning("An effect in doubt cannot be looked up, and stays for a person: %s", one)
+        self._unreadable = set(unreadable)
 
     def _look_up(self, doubt: EffectDoubt, *, once: bool) -> None:
         """Look an effect in doubt up, and report its result where there is one."""

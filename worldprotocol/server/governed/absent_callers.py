@@ -1,52 +1,42 @@
-"""What a server does when callers are gone: it ends their calls, and takes over the sessions of servers that ended.
+"""What a server does about callers: it notes which it holds, and ends the calls of those that are gone.
 
-A session has ended where its renewals stopped, a run where it was silent, a request where its connection ended. A run
-is a caller of its own: it outlives the session by the time in which it ends its processes and reports.
+A session has ended where its renewals stopped, a run where it was silent, a request where its connection ended. The log
+has which server holds a session, and at which one the caller of a call is, so also its run. That one alone takes
+silence for the end; another one that hears the caller says so, for the caller to come back to the holder, or to move. A
+run is a caller of its own: the end of its session cancels its call, and it has 15 s to end its processes and to report.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-from world.errors import WorldProtocolError
-from world.events.caller_events import NoticedBy
+from world.events.caller_events import CALLER_LEFT, NoticedBy
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
-from worldprotocol.agents.call_values import EFFECT
-from worldprotocol.agents.command_runs import has_begun, is_run
+from worldprotocol.agents.command_runs import is_run
 from worldprotocol.api.callers.sessions import (
     HeldSession,
     Leaving,
     caller_left,
+    caller_returned,
     hold_session,
     recorded_session,
 )
 from worldprotocol.api.realm import Realm
+from worldprotocol.server.governed.calls_of_callers import (
+    begun_run,
+    call_with_key,
+    calls_by_session,
+    calls_of_session,
+    keys_of,
+)
 from worldprotocol.server.governed.heard_callers import CallerName
 from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
-from worldprotocol.server.threads import Threads
 
-__all__ = ["AbsentCallers", "CallerWatch", "watch_callers"]
-
-R = TypeVar("R")
-
-_LOGGER = logging.getLogger("worldprotocol.server")
-
-INTERVAL_S: Final = 1.0
-"""Time between two looks for callers that are gone, in seconds."""
-
-TAKES_OVER_S: Final = 10.0
-"""Time between two looks for sessions whose server ended, in seconds."""
-
-STOPPED_S: Final = 3.0
-"""Delay of a look after which this process is taken as having been stopped, in seconds."""
+__all__ = ["AbsentCallers"]
 
 MISSES_S: Final = 7.0
 """Time without a sign after which the caller of a cancelled call is not waited for, in seconds."""
@@ -61,7 +51,7 @@ IsMade = Callable[[UnitOfWork, Proposal], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class AbsentCallers:
-    """Ends what the callers of one realm left.
+    """Notes the callers of one realm that this server holds, and ends what those left that are gone.
 
     Args:
         realm: the realm, open for acting.
@@ -72,6 +62,103 @@ class AbsentCallers:
     realm: Realm
     presence: Presence
     running: RunningCalls
+
+    # Callers that this server holds
+
+    def renew(self, actor_id: str, sessions: Iterable[str], *, moves: bool) -> list[str]:
+        """Note that sessions of an actor are there, record that this server holds them, and return the other ones.
+
+        Args:
+            actor_id: the actor.
+            sessions: their ids.
+            moves: whether they move here from other servers that run; from one that ended, they always do.
+
+        Returns:
+            The sessions that another server holds; nothing is noted of them.
+
+        Raises:
+            RefusedError: ``TOO_MANY_OPEN``; those that this server held before are noted.
+        """
+        names = [(actor_id, one) for one in dict.fromkeys(sessions)]
+        held = {name: self._held(name) for name in names}
+        mine = [name for name, one in held.items() if one is None or self._takes(one.server, moves=moves)]
+        self.presence.renew(actor_id, mine)
+        for name in mine:
+            self._hold(name, held[name])
+        return [session for _, session in names if (actor_id, session) not in mine]
+
+    def is_refused(self, name: CallerName) -> bool:
+        """Return whether the renewals of a session are refused here, and no server holds it."""
+        return self.presence.is_refused(name) and self._held(name) is None
+
+    def _hold(self, name: CallerName, held: HeldSession | None) -> None:
+        known = self.presence.program(name)
+        if held is not None and not self._is_here(held.server):
+            hold_session(self.realm, *name, held.client)
+        elif held is None and (client := self._stated_client(name)) is not None:
+            hold_session(self.realm, *name, client, None if known is None else known.version)
+
+    def hold_run(self, name: CallerName, *, moves: bool) -> bool:
+        """Record that this server holds a run that reached it, and return whether it does.
+
+        Args:
+            name: actor, and the key of its call.
+            moves: as of ``renew``.
+        """
+        proposal = self._call(name)
+        if proposal is None:
+            return True
+        if not self._takes(proposal.caller_at, moves=moves):
+            return False
+        caller_returned(self.realm, proposal.proposal_id)
+        return True
+
+    def hear_run(self, name: CallerName, *, moves: bool) -> bool:
+        """Note a sign of a run, if this server holds it, and return whether it does; see ``hold_run``."""
+        is_held = self.hold_run(name, moves=moves)
+        if is_held:
+            self.running.hear(name)
+        return is_held
+
+    def expect_run(self, name: CallerName) -> None:
+        """Expect a run to be heard of here, unless it began: the server that holds it hears it."""
+        proposal = self._call(name)
+        if proposal is not None and begun_run(self.realm, proposal) is None:
+            caller_returned(self.realm, proposal.proposal_id)
+            self.running.expect(name)
+
+    def take_over(self) -> None:
+        """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
+        acting, proposals = self.realm._acting, self.realm.realm().proposals.values()
+        for name in calls_by_session(proposals):
+            held = self._held(name)
+            if held is not None and acting.is_gone(held.server):
+                hold_session(self.realm, *name, held.client)
+                self.presence.hear(name)
+        for one in proposals:
+            if one.caller_at is not None and acting.is_gone(one.caller_at):
+                key = begun_run(self.realm, one)
+                if key is not None:
+                    caller_returned(self.realm, one.proposal_id)
+                    self.running.expect((one.submitted.actor.actor_id, key))
+
+    def _is_here(self, server: str | None) -> bool:
+        """Return whether a recorded server is this one; where none is recorded, each is."""
+        return server in (None, self.realm._acting.worker)
+
+    def _takes(self, server: str | None, *, moves: bool) -> bool:
+        """Return whether this server takes a caller that another one may hold."""
+        return server is None or self._is_here(server) or moves or self.realm._acting.is_gone(server)
+
+    def _call(self, name: CallerName) -> Proposal | None:
+        return call_with_key(self.realm.realm().proposals.values(), name)
+
+    def _held(self, name: CallerName) -> HeldSession | None:
+        read = recorded_session(self.realm, *name, self.presence.recorded(name))
+        self.presence.record(name, read)
+        return read.held
+
+    # Callers that are gone
 
     def end_call(self, proposal_id: str, noticed_by: NoticedBy, is_made: IsMade) -> None:
         """End a call whose caller is gone.
@@ -88,13 +175,11 @@ class AbsentCallers:
             made = None if proposal is None else is_made(work, proposal)
             if proposal is None or made is None:
                 return None
-            trace = proposal.submitted.trace or {}
-            session = trace.get("session")
             return Leaving(
                 actor_id=proposal.submitted.actor.actor_id,
-                client=str(trace.get("client") or UNKNOWN),
+                client=proposal.client or UNKNOWN,
                 noticed_by=noticed_by,
-                session=None if session is None else str(session),
+                session=proposal.session,
                 calls=[proposal_id],
                 not_made=() if made else (proposal_id,),
             )
@@ -103,18 +188,23 @@ class AbsentCallers:
 
     def end_departed(self, proposal_id: str) -> None:
         """End a call whose connection ended, unless its caller returned, here or elsewhere, or an equal one is made."""
-        here = (None, self.realm._acting.worker)
 
         def is_made(_: UnitOfWork, proposal: Proposal) -> bool | None:
             departed = self.presence.departed()
-            own, is_back = departed.get(proposal_id), proposal_id not in departed or proposal.caller_at not in here
-            return None if is_back or any(key != own for key in _keys(proposal)) else False
+            is_back = proposal_id not in departed or not self._is_here(proposal.caller_at)
+            return None if is_back or any(key != departed[proposal_id] for key in keys_of(proposal)) else False
 
         self.end_call(proposal_id, "connection", is_made)
         self.presence.settle(proposal_id)
 
     def end_session(
-        self, name: CallerName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
+        self,
+        name: CallerName,
+        noticed_by: NoticedBy,
+        *,
+        of_holder: bool = False,
+        until: int | None = None,
+        realm: Realm | None = None,
     ) -> list[str]:
         """End the calls of a session that has ended, and return the ids of their proposals.
 
@@ -122,74 +212,49 @@ class AbsentCallers:
             name: actor and id of the session.
             noticed_by: how it was noticed.
             of_holder: leave a session alone that another server holds, or that is renewed again.
+            until: when its process ended, ms since 1970, so that calls which were begun later stay; None is now.
             realm: the realm for the caller that says so; None is this server.
         """
         actor_id, session = name
-        heard: list[str] = []
 
         def leaving(work: UnitOfWork) -> Leaving | None:
             if of_holder and not self.presence.is_silent(name):
                 return None
-            calls = list(_of_session(work.realm.proposals.values(), name))
-            begun = {one.proposal_id: key for one in calls if (key := _begun_run(self.realm, one, work)) is not None}
-            kept = {proposal_id for proposal_id, key in begun.items() if self.running.is_heard((actor_id, key))}
-            heard[:] = [begun[proposal_id] for proposal_id in kept]
+            calls = list(calls_of_session(work.realm.proposals.values(), name))
+            runs = [one for one in calls if is_run(one)]
+            running = {one.proposal_id for one in runs if begun_run(self.realm, one, work) is not None}
             return Leaving(
                 actor_id=actor_id,
                 client=self._client(name, calls),
                 noticed_by=noticed_by,
                 session=session,
-                kept=kept,
-                not_made={one.proposal_id for one in calls if is_run(one) and one.proposal_id not in begun},
+                running=running,
+                not_made={one.proposal_id for one in runs} - running,
+                until=until,
             )
 
         ended = caller_left(realm or self.realm, leaving, of_holder=of_holder)
-        for key in heard:
-            self.running.dismiss((actor_id, key))
-        if of_holder and not self.presence.is_silent(name):
-            return ended
-        if of_holder and self._is_elsewhere(name):
-            self.presence.drop(name)
-        elif not of_holder or self._held(name) is None:
+        held = self._held(name)
+        if held is None and (not of_holder or self.presence.is_silent(name)):
             self.presence.forget(name)
+        elif held is not None and not self._is_here(held.server):
+            self.presence.drop(name)
         return ended
 
-    def hold_renewed(self, name: CallerName, *, moves: bool) -> bool:
-        """Record that this server holds a session whose renewal reached it, and return whether it does.
-
-        Args:
-            name: actor and id of the session.
-            moves: whether it moves here from another server that runs; from one that ended, it always does.
-        """
-        known, held, acting = self.presence.program(name), self._held(name), self.realm._acting
-        if held is None:
-            client = self._stated_client(name)
-            if client is not None:
-                hold_session(self.realm, *name, client, None if known is None else known.version)
-        elif held.server != acting.worker:
-            if not moves and not acting.is_gone(held.server):
-                return False
-            hold_session(self.realm, *name, held.client)
-        return True
-
-    def _held(self, name: CallerName) -> HeldSession | None:
-        read = recorded_session(self.realm, *name, self.presence.recorded(name))
-        self.presence.record(name, read)
-        return read.held
-
     def end_run(self, name: CallerName) -> None:
-        """End the call of a run that is silent."""
-        actor_id, key = name
+        """End the call of a run that is silent, unless another server holds it."""
 
         def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
-            is_gone = key in _keys(proposal) and not self.running.is_heard(name)
-            return _begun_run(self.realm, proposal, work) is not None if is_gone else None
+            is_gone = name[1] in keys_of(proposal) and not self.running.is_heard(name)
+            if not is_gone or not self._is_here(proposal.caller_at):
+                return None
+            return begun_run(self.realm, proposal, work) is not None
 
-        for proposal in self.realm.realm().proposals.values():
-            if proposal.submitted.actor.actor_id == actor_id and key in _keys(proposal):
-                self.end_call(proposal.proposal_id, "connection", is_made)
+        proposal = self._call(name)
+        if proposal is not None:
+            self.end_call(proposal.proposal_id, "connection", is_made)
         if not self.running.is_heard(name):
-            self.running.end(name)
+            self.running.drop(name)
 
     def end_cancelled(self, cancelled: Proposal) -> None:
         """End a cancelled call that is being made by a caller of which there is no sign."""
@@ -198,34 +263,19 @@ class AbsentCallers:
             return True if self._is_left(proposal, work) else None
 
         if self._is_left(cancelled):
-            self.end_call(cancelled.proposal_id, "operator", is_made)
+            of_session = cancelled.cancelled is not None and cancelled.cancelled.reason == CALLER_LEFT
+            self.end_call(cancelled.proposal_id, "connection" if of_session else "operator", is_made)
 
     def _is_left(self, proposal: Proposal, work: UnitOfWork | None = None) -> bool:
         """Return whether a call was cancelled that is being made by a caller of which there is no sign."""
-        if proposal.cancelled is None or not any(_keys(proposal)):
+        if proposal.cancelled is None or not any(keys_of(proposal)):
             return False
-        actor_id, run = proposal.submitted.actor.actor_id, _begun_run(self.realm, proposal, work)
+        actor_id, run = proposal.submitted.actor.actor_id, begun_run(self.realm, proposal, work)
         if run is not None:
-            return not self.running.is_heard((actor_id, run), MISSES_S)
-        name = (actor_id, str((proposal.submitted.trace or {}).get("session")))
-        return self.presence.is_silent(name, MISSES_S) and not self._is_elsewhere(name)
-
-    def _is_elsewhere(self, name: CallerName) -> bool:
-        """Return whether another server holds a session, which hears its renewals; some may reach this one, too."""
+            return self._is_here(proposal.caller_at) and not self.running.is_heard((actor_id, run), MISSES_S)
+        name = (actor_id, proposal.session or "")
         held = self._held(name)
-        return held is not None and held.server != self.realm._acting.worker
-
-    def take_over(self) -> None:
-        """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
-        acting = self.realm._acting
-        for name, calls in _by_session(self.realm.realm().proposals.values()).items():
-            actor_id, held = name[0], self._held(name)
-            if held is not None and held.server != acting.worker and acting.is_gone(held.server):
-                hold_session(self.realm, *name, held.client)
-                self.presence.hear(name)
-            begun = [one for one in calls if one.started is not None and acting.is_gone(one.started.worker)]
-            for key in filter(None, (_begun_run(self.realm, one) for one in begun)):
-                self.running.expect((actor_id, key))
+        return self.presence.is_silent(name, MISSES_S) and (held is None or self._is_here(held.server))
 
     def _client(self, name: CallerName, calls: Iterable[Proposal]) -> str:
         held = self._held(name)
@@ -236,98 +286,5 @@ class AbsentCallers:
         known = self.presence.program(name)
         if known is not None:
             return known.client
-        named = _of_session(self.realm.realm().proposals.values(), name) if calls is None else calls
-        stated = ((one.submitted.trace or {}).get("client") for one in named)
-        return next((str(one) for one in stated if one), None)
-
-
-class CallerWatch:
-    """Looks for callers that are gone, and ends what they left.
-
-    Args:
-        absent: ends what they left.
-        threads: the pool in which it does.
-    """
-
-    def __init__(self, absent: AbsentCallers, threads: Threads) -> None:
-        self._absent, self._threads = absent, threads
-        self._looked = absent.presence.clock()
-        self._took_over = -math.inf
-        self._has_failed = False
-
-    async def look(self) -> None:
-        """Do what is due; a step that fails is logged and repeated with the next look, and skips no other.
-
-        The time in which this server was stopped, or could not read the log, is no silence of a caller.
-        """
-        absent, self._has_failed = self._absent, False
-        view = await self._tried(absent.realm.realm)
-        if view is None:
-            return
-        now = absent.presence.clock()
-        if now - self._looked > INTERVAL_S + STOPPED_S:
-            absent.presence.shift(now - self._looked)
-            absent.running.shift(now - self._looked)
-        if now - self._took_over >= TAKES_OVER_S:
-            self._took_over = now
-            await self._tried(absent.take_over)
-        for session in absent.presence.silent():
-            await self._tried(partial(absent.end_session, session, "renewal", of_holder=True))
-        for run in absent.running.silent():
-            await self._tried(partial(absent.end_run, run))
-        for proposal_id in absent.presence.departed():
-            await self._tried(partial(absent.end_departed, proposal_id))
-        for proposal in view.proposals.values():
-            if proposal.cancelled is not None:
-                await self._tried(partial(absent.end_cancelled, proposal))
-        self._looked = now if self._has_failed else absent.presence.clock()
-
-    async def _tried(self, call: Callable[[], R]) -> R | None:
-        """Return the result of a call in a thread; None where it failed."""
-        try:
-            return await self._threads.run(call)
-        except Exception as error:  # whatever it is, the calls of other callers end
-            self._has_failed = True
-            is_known = isinstance(error, WorldProtocolError | OSError)
-            _LOGGER.error("What callers left that are gone could not be ended: %s", error, exc_info=not is_known)
-            return None
-
-
-async def watch_callers(absent: AbsentCallers, threads: Threads) -> None:
-    """End what callers left that are gone, until the task is cancelled."""
-    watch = CallerWatch(absent, threads)
-    while True:
-        await watch.look()
-        await asyncio.sleep(INTERVAL_S)
-
-
-def _of_session(proposals: Iterable[Proposal], name: CallerName) -> Iterator[Proposal]:
-    for one in proposals:
-        trace = one.submitted.trace or {}
-        if (one.submitted.actor.actor_id, trace.get("session")) == name:
-            yield one
-
-
-def _by_session(proposals: Iterable[Proposal]) -> dict[CallerName, list[Proposal]]:
-    found: dict[CallerName, list[Proposal]] = {}
-    for one in proposals:
-        session = (one.submitted.trace or {}).get("session")
-        if one.submitted.attended is not None and session is not None:
-            found.setdefault((one.submitted.actor.actor_id, str(session)), []).append(one)
-    return found
-
-
-def _keys(proposal: Proposal) -> Iterator[str]:
-    """Yield the keys with which calls of a proposal were begun."""
-    for name, claim in proposal.claims.items():
-        if claim.key is not None and proposal.requested[name].requirement.type == EFFECT:
-            yield claim.key
-
-
-def _begun_run(realm: Realm, proposal: Proposal, work: UnitOfWork | None = None) -> str | None:
-    """Return the key of the call whose run began, by the log and by a unit; None where none did."""
-    if not is_run(proposal):
-        return None
-    emitted = [] if work is None else [one.event for one in work.emitted]
-    claims = (one for one in proposal.claims.values() if one.key is not None)
-    return next((one.key for one in claims if has_begun(realm, one, emitted)), None)
+        named = calls_of_session(self.realm.realm().proposals.values(), name) if calls is None else calls
+        return next((one.client for one in named if one.client), None)

@@ -15,6 +15,7 @@ from fastapi import Query, Request, Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.pipeline.callers import returns_to
 from world.state.effect_claim import EffectClaim
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import Allowed, Answer, Denied, StillWaiting, ToolCall
@@ -193,8 +194,7 @@ async def _answered(
 async def _found_here(call: Call, proposal: Proposal) -> None:
     """Record that the caller of an attended call is here, where it asked another server before."""
     realm = call.hosted.realm
-    is_open = proposal.submitted.attended is not None and not proposal.is_terminal
-    if is_open and proposal.caller_at != realm._acting.worker:
+    if returns_to(proposal, realm._acting.worker):
         await call.run(partial(caller_returned, realm, proposal.proposal_id))
 
 

@@ -6,6 +6,7 @@ run that is silent has ended, and its result is not known.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi import Response
@@ -23,26 +24,35 @@ __all__: list[str] = []
 @handles("calls.run")
 async def begin_run(call: Authorized, body: RunToBegin) -> Response:
     """Begin the run of an allowed shell command; the answer is its text, its scope and its workspace."""
-    agents = agents_of(call)
-    runs = CommandRuns(call.realm, call.actor_id)
+    agents, name = agents_of(call), (call.actor_id, body.key)
+    runs, absent = CommandRuns(call.realm, call.actor_id), agents.absent(call.hosted.realm)
     request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
-    terms = await call.run(lambda: runs.begin(request, agents.boundary))
-    agents.running.hear((call.actor_id, body.key))
+
+    def begin() -> dict[str, Any]:
+        absent.hold_run(name, moves=True)
+        return runs.begin(request, agents.boundary)
+
+    terms = await call.run(begin)
+    agents.running.hear(name)
     return answer({**terms, "workspace": agents.workspace_to_wire()})
 
 
 @handles("calls.extend")
 async def extend_run(call: Authorized, body: RunToContinue) -> Response:
-    """Return whether a run continues, and at its end what others changed meanwhile."""
-    agents, runs = agents_of(call), CommandRuns(call.realm, call.actor_id)
-    goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
-    if goes_on:
-        agents.running.hear((call.actor_id, body.key))
-        goes_on = not agents.running.is_dismissed((call.actor_id, body.key))
-    if not body.isEnding:
-        return answer({"goesOn": goes_on})
-    changed = await call.run(lambda: agents.files.inputs_changed(call.realm, call.actor_id, body.key))
-    return answer({"goesOn": goes_on, "inputsChanged": changed})
+    """Return whether a run continues, whether another server holds it, and at its end what others changed meanwhile."""
+    agents, name = agents_of(call), (call.actor_id, body.key)
+    runs, absent = CommandRuns(call.realm, call.actor_id), agents.absent(call.hosted.realm)
+
+    def extend() -> dict[str, bool]:
+        if not runs.is_wanted(body.key, call.service.clock.now_ms()):
+            return {"goesOn": False, "elsewhere": False}
+        return {"goesOn": True, "elsewhere": not absent.hear_run(name, moves=body.moves)}
+
+    found: dict[str, Any] = await call.run(extend)
+    if body.isEnding:
+        changed = partial(agents.files.inputs_changed, call.realm, *name)
+        found["inputsChanged"] = await call.run(changed)
+    return answer(found)
 
 
 @handles("calls.end")
@@ -57,7 +67,7 @@ async def end_run(call: Authorized, body: RunToEnd) -> Response:
         value |= await call.run(lambda: agents.files.end(call.realm, call.actor_id, body.key))
         ended = await call.run(lambda: runs.end(body.key, value, failure, report))
     finally:
-        running.end((call.actor_id, body.key))
+        running.drop((call.actor_id, body.key))
     given = ended.intent.body.input
     if body.code == VIOLATED and body.isWithin and given.get("confined"):
         running.widen(call.actor_id, given["command"])

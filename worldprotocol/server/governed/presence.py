@@ -6,11 +6,12 @@ another one takes its sessions over (``worldprotocol.server.governed.absent_call
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -20,7 +21,12 @@ from worldprotocol.server.governed.heard_callers import SILENT_S, CallerName, He
 __all__ = ["Presence", "SessionProgram", "WaitingRequest"]
 
 MAX_SESSIONS: Final = 10_000
-"""Programs of sessions that are kept in memory and were not renewed; the oldest are dropped."""
+"""Sessions of which is kept in memory what is known without a renewal; the oldest are dropped."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_LOGGER = logging.getLogger("worldprotocol.server")
 
 
 class SessionProgram(NamedTuple):
@@ -36,7 +42,22 @@ class SessionProgram(NamedTuple):
 
 
 MAX_SESSIONS_OF_ACTOR: Final = 100
-"""Most sessions of one actor that renewals may name, since their ids are the choice of the caller."""
+"""Most sessions of one actor that a server holds, since their ids are the choice of the caller."""
+
+TOO_MANY: Final = (
+    f"this server holds {MAX_SESSIONS_OF_ACTOR} sessions of this actor. Until one ends, which is {SILENT_S:g} s after "
+    "its last renewal, the end of the program of another one is not noticed, and its calls end at their limits. Give "
+    "the agents of each machine an actor of their own."
+)
+"""Why a session is not renewed, and what to do."""
+
+
+def keep_newest(kept: OrderedDict[K, V], name: K, value: V) -> None:
+    """Keep a value as the newest one, and drop the oldest of too many."""
+    kept[name] = value
+    kept.move_to_end(name)
+    if len(kept) > MAX_SESSIONS:
+        kept.popitem(last=False)
 
 
 @dataclass(slots=True)
@@ -80,7 +101,8 @@ class Presence(HeardCallers):
     _programs: OrderedDict[CallerName, SessionProgram] = field(default_factory=OrderedDict)
     _calls: dict[str, _Waiting] = field(default_factory=dict)
     _departed: dict[str, str | None] = field(default_factory=dict)
-    _recorded: dict[CallerName, RecordedSession] = field(default_factory=dict)
+    _recorded: OrderedDict[CallerName, RecordedSession] = field(default_factory=OrderedDict)
+    _refused: OrderedDict[CallerName, None] = field(default_factory=OrderedDict)
 
     # Sessions
 
@@ -99,28 +121,42 @@ class Presence(HeardCallers):
                 oldest = next((one for one in self._programs if one not in self._heard), None)
                 self._programs.pop(name if oldest is None else oldest)
 
-    def renew(self, actor_id: str, sessions: Iterable[str]) -> list[CallerName]:
-        """Note that sessions of an actor are there, and return their names.
+    def renew(self, actor_id: str, names: Collection[CallerName]) -> None:
+        """Note that sessions of an actor are there which this server holds, or is to hold.
 
         Args:
             actor_id: the actor.
-            sessions: their ids.
+            names: the sessions.
 
         Raises:
-            RefusedError: ``TOO_MANY_OPEN``; nothing was noted then.
+            RefusedError: ``TOO_MANY_OPEN``; those that were noted before are noted again.
         """
-        names = [(actor_id, one) for one in dict.fromkeys(sessions)]
         with self._mutex:
-            added = sum(name not in self._heard for name in names)
-            if added and added + self._sessions_of(actor_id) > MAX_SESSIONS_OF_ACTOR:
-                raise RefusedError(
-                    ErrorCode.TOO_MANY_OPEN,
-                    f"{actor_id!r} would have more than {MAX_SESSIONS_OF_ACTOR} sessions here. Renew only those whose "
-                    f"program is there; one that is not renewed is dropped after {SILENT_S:g} s. Give the agents of "
-                    "each machine an actor of their own.",
-                )
-            self._heard |= dict.fromkeys(names, self.clock())
-        return names
+            known = [name for name in names if name in self._heard]
+            self._heard |= dict.fromkeys(known, self.clock())
+            added = [name for name in names if name not in self._heard]
+            if added and len(added) + self._sessions_of(actor_id) > MAX_SESSIONS_OF_ACTOR:
+                self._refuse(actor_id, added)
+            self._heard |= dict.fromkeys(added, self.clock())
+            for name in names:
+                self._refused.pop(name, None)
+
+    def _refuse(self, actor_id: str, names: Iterable[CallerName]) -> NoReturn:
+        """Refuse sessions, and note that for the answers to their calls.
+
+        Raises:
+            RefusedError: ``TOO_MANY_OPEN``.
+        """
+        for name in names:
+            if name not in self._refused:
+                _LOGGER.warning("The session %s of %s is not renewed: %s", name[1], actor_id, TOO_MANY)
+            keep_newest(self._refused, name, None)
+        raise RefusedError(ErrorCode.TOO_MANY_OPEN, f"{actor_id!r} is refused more sessions: {TOO_MANY}")
+
+    def is_refused(self, name: CallerName) -> bool:
+        """Return whether the last renewal of a session was refused, because its actor has too many."""
+        with self._mutex:
+            return name in self._refused
 
     def expect(self, name: CallerName) -> None:
         """Note that a session has a guard, whose renewals follow; one too many for its actor is not waited for."""
@@ -142,22 +178,17 @@ class Presence(HeardCallers):
             return self._recorded.get(name)
 
     def record(self, name: CallerName, read: RecordedSession) -> None:
-        """Note what was read of a session on the log, as long as it is heard of here."""
+        """Note what was read of a session on the log."""
         with self._mutex:
-            if name in self._heard:
-                self._recorded[name] = read
-
-    def drop(self, name: CallerName) -> None:
-        """Note that nothing is expected of a session any more."""
-        with self._mutex:
-            self._heard.pop(name, None)
-            self._recorded.pop(name, None)
+            keep_newest(self._recorded, name, read)
 
     def forget(self, name: CallerName) -> None:
         """Drop a session that has ended."""
         self.drop(name)
         with self._mutex:
             self._programs.pop(name, None)
+            self._recorded.pop(name, None)
+            self._refused.pop(name, None)
 
     # Calls that wait
 

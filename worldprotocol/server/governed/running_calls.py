@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from worldprotocol.server.governed.heard_callers import CallerName, HeardCallers
+from worldprotocol.server.governed.heard_callers import HeardCallers
 
 __all__ = ["RunningCalls"]
 
@@ -18,28 +18,11 @@ MAX_WIDENED: Final = 10_000
 class RunningCalls(HeardCallers):
     """The runs of one realm by the actor and the key of their calls; thread-safe.
 
-    It is kept in memory: after a restart of the server, a run is known again with its next request.
+    It is kept in memory; the log has which server holds a run, and after the end of that one the next one that it
+    reaches does.
     """
 
-    _dismissed: set[CallerName] = field(default_factory=set)
     _widened: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
-
-    def dismiss(self, name: CallerName) -> None:
-        """Record that the agent of a run has ended, so that the run is to end, too."""
-        self.expect(name)
-        with self._mutex:
-            self._dismissed.add(name)
-
-    def is_dismissed(self, name: CallerName) -> bool:
-        """Return whether the agent of a run has ended."""
-        with self._mutex:
-            return name in self._dismissed
-
-    def end(self, name: CallerName) -> None:
-        """Record that a run has ended."""
-        with self._mutex:
-            self._heard.pop(name, None)
-            self._dismissed.discard(name)
 
     def widen(self, actor_id: str, text: str) -> None:
         """Record that a text wrote outside of its declaration."""

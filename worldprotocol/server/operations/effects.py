@@ -15,7 +15,7 @@ from fastapi import Query, Request, Response
 from msgspec import structs
 
 from world.read_models.live.offered_effects import offered_effects
-from world.state.effect_claim import EffectClaim, EffectDoubt, EffectReport, read_form
+from world.state.effect_claim import EffectClaim, EffectDoubt, EffectReport, UnreadableDoubt, read_form
 from world.state.proposal import Proposal
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.host import in_doubt
@@ -137,11 +137,16 @@ async def completed(
 
 @handles("effects.doubts")
 async def list_doubts(call: Authorized, types: Types) -> Response:
-    """List the effects in doubt, of types that workers perform, that a worker without a workspace can look up."""
+    """List the effects in doubt, of types that workers perform, that a worker without a workspace can look up.
+
+    Those of which a worker cannot be given what it needs are named in ``unreadable``, with the reason.
+    """
     realm = call.realm
 
     def run() -> dict[str, Any]:
-        return {"doubts": [one.to_wire() for one in realm._claims.doubts(types)]}
+        found = realm._claims.doubts(types)
+        doubts = [one.to_wire() for one in found if isinstance(one, EffectDoubt)]
+        return {"doubts": doubts, "unreadable": [one.to_wire() for one in found if isinstance(one, UnreadableDoubt)]}
 
     return answer(await call.run(run))
 

@@ -45,6 +45,7 @@ from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.governed.calls import agents_of, begun
+from worldprotocol.server.governed.presence import TOO_MANY
 from worldprotocol.server.operation_table import handles
 
 __all__ = ["answered_hook", "read_pins"]
@@ -67,13 +68,16 @@ MUST_CONFINE: Final = (
 )
 """The answer to a shell command where ``[agents] confine`` is true and the boundary is ``none``."""
 
+NOT_RENEWED: Final = f"This session is not renewed: {TOO_MANY} [{ErrorCode.TOO_MANY_OPEN}]"
+"""What the answer to a call says where the renewals of its session are refused."""
+
 Event = Annotated[dict[str, Any], Body(description="The event, as the agent sends it to its hooks.")]
 
 
 @handles("hooks.call")
 async def answered_hook(call: Authorized, request: Request, client: str, body: Event) -> Response:
     """Judge a call of a tool, record its result, or give up the calls of a session that ended."""
-    adapter, agents = CLIENTS.get(client), agents_of(call)
+    adapter, agents, arrived = CLIENTS.get(client), agents_of(call), call.hosted.realm._acting.now_ms()
     if adapter is None:
         raise RefusedError(
             ErrorCode.INVALID_VALUE, f"There are no hooks of {client[:80]!r}; there are those of {', '.join(CLIENTS)}."
@@ -95,13 +99,14 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
         if event.outcome == "not made" or not await call.run(partial(calls.is_run, key)):
             await call.run(partial(_after, call, calls, key, event))
         else:  # its run reports; in the background, it may not even have begun
-            agents.running.expect((call.actor_id, key))
+            expect = agents.absent(call.hosted.realm).expect_run
+            await call.run(partial(expect, (call.actor_id, key)))
     elif isinstance(event, CallContinues):
         key = key_of(client, event.session, event.call_id)
         return answer({"isBeingMade": await call.run(partial(calls.extend, key))})
     elif isinstance(event, SessionEnds):
         absent, name = agents.absent(call.hosted.realm), (call.actor_id, event.session)
-        await call.run(partial(absent.end_session, name, "process", realm=call.realm))
+        await call.run(partial(absent.end_session, name, "process", until=arrived, realm=call.realm))
     return answer({})
 
 
@@ -163,28 +168,25 @@ async def _before(
         return adapter.deny(event, f"{refused.message} [{refused.code}]")
     if found is None:
         return adapter.deny(event, "The request was given up before there was an answer.")
+    is_refused = partial(agents.absent(call.hosted.realm).is_refused, (call.actor_id, event.session))
+    more_said = f" {NOT_RENEWED}" if await call.run(is_refused) else ""
     if isinstance(found, Allowed):
         if hook is not None:
             event = replace(event, rewrites=rewritten(hook, key, event, agents.project.root))
-        told = adapter.allow(event, f"Allowed by proposal {found.proposal.proposal_id}.")
+        told = adapter.allow(event, f"Allowed by proposal {found.proposal.proposal_id}.{more_said}")
     else:
-        told = adapter.deny(event, _why(found))
+        told = adapter.deny(event, _why(found) + more_said)
     return {**told, **_details(found)} if event.is_for_program else told
 
 
 def _checked(call: Call, calls: ToolCalls, found: Allowed, by: tuple[str, FileUse]) -> Allowed | Denied:
     """Return an allowed call, or its refusal where it would lose a change of another; that ends it."""
-    key, use = by
-    try:
-        fault = agents_of(call).files.begin(call.realm, found.proposal, key, use)
-    except Exception as error:
-        calls.report(key, failure=("TOOL_NOT_CALLED", f"Its files could not be compared: {error}"[:MAX_DETAIL]))
-        raise
-    if fault is None:
-        return found
-    code, sentence = str(fault[0]), fault[1]
-    calls.report(key, failure=(code, f"{sentence}."))
-    return Denied(found.proposal, code, sentence)
+
+    def refuse(code: str, sentence: str) -> Denied:
+        calls.report(by[0], failure=(code, f"{sentence}."))
+        return Denied(found.proposal, code, sentence)
+
+    return agents_of(call).files.checked(call.realm, found.proposal, by, refuse) or found
 
 
 def _attended(client: str, action: str, server: str, *, is_run: bool) -> Attended:

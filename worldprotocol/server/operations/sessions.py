@@ -26,25 +26,25 @@ async def renew_sessions(call: Authorized, body: SessionsToRenew) -> Response:
 
     One that another server holds stays there, unless it is to move; the answer names it in ``elsewhere``.
     """
-    agents = agents_of(call)
-    absent = agents.absent(call.hosted.realm)
-    names = agents.presence.renew(call.actor_id, body.sessions)
-    held = [await call.run(partial(absent.hold_renewed, name, moves=body.moves)) for name in names]
-    elsewhere = [session for (_, session), is_held in zip(names, held, strict=True) if not is_held]
-    return answer({"renewed": len(names), "elsewhere": elsewhere})
+    realm = call.hosted.realm
+    renew = partial(agents_of(call).absent(realm).renew, call.actor_id, body.sessions, moves=body.moves)
+    elsewhere = await call.run(renew)
+    return answer({"renewed": len({*body.sessions}), "elsewhere": elsewhere, "now": realm._acting.now_ms()})
 
 
 @handles("sessions.end")
 async def end_session(call: Authorized, body: SessionToEnd) -> Response:
     """End the calls of a session whose program has ended, and return the ids of their proposals.
 
-    An operator may end the sessions of any actor.
+    An operator may end the sessions of any actor. Calls that were begun after the program ended stay.
     """
+    now = call.hosted.realm._acting.now_ms()
+    until = now if body.endedAt is None else min(body.endedAt, now)
     absent = agents_of(call).absent(call.hosted.realm)
     ended: list[str] = []
     for name in await call.run(partial(_named, call, body.session)):
         noticed_by = body.noticedBy if name[0] == call.actor_id else "operator"
-        ended += await call.run(partial(absent.end_session, name, noticed_by, realm=call.realm))
+        ended += await call.run(partial(absent.end_session, name, noticed_by, until=until, realm=call.realm))
     return answer({"calls": ended})
 
 
@@ -53,6 +53,6 @@ def _named(call: Call, session: str) -> list[CallerName]:
     view = call.hosted.realm.realm()
     names = [(call.actor_id, session)]
     if right_fault(view, call.verified, ("operator",), call.service.clock.now_ms()) is None:
-        calls = (one for one in view.proposals.values() if (one.submitted.trace or {}).get("session") == session)
+        calls = (one for one in view.proposals.values() if one.session == session)
         names += [(one.submitted.actor.actor_id, session) for one in calls]
     return list(dict.fromkeys(names))
