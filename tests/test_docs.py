@@ -36,6 +36,7 @@ from tests.documents import (
     prose,
     public_names,
 )
+from tests.support.syntax import nodes
 from world import errors
 from world.core.expressions.expression import KINDS
 from world.core.flows.flow import KINDS as FLOW_KINDS
@@ -335,9 +336,8 @@ def test_the_architecture_has_every_package_of_the_import_contracts() -> None:
 def test_no_class_name_is_defined_twice_in_the_product() -> None:
     places: dict[str, list[str]] = {}
     for path, tree in product_modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+        for node in nodes(tree, ast.ClassDef):
+            places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     assert len(places) > 300
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.syntax import syntax_tree
+from tests.support.syntax import last_name, nodes, syntax_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol", "conformance")
@@ -83,19 +83,24 @@ def package_modules() -> dict[str, ast.Module]:
 
 def lines_matching(pattern: re.Pattern[str], *suffixes: str) -> list[str]:
     """Return "path:line: text" wherever the pattern occurs in a file, of these suffixes if any are given."""
-    found = []
-    for path in project_files():
-        if suffixes and path.suffix not in suffixes:
-            continue
-        for number, line in enumerate(path.read_bytes().decode("utf-8", "replace").splitlines(), 1):
-            if pattern.search(line):
-                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
-    return found
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for path in project_files()
+        if (not suffixes or path.suffix in suffixes) and pattern.search(text_of(path))
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if pattern.search(line)
+    ]
 
 
-def functions(tree: ast.AST) -> Iterator[Function]:
+@cache
+def text_of(path: Path) -> str:
+    """Return the text of a file of the project, whatever bytes it holds."""
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+def functions(tree: ast.Module) -> list[Function]:
     """Return every function and method of a module, nested ones included."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+    return [*nodes(tree, ast.FunctionDef), *nodes(tree, ast.AsyncFunctionDef)]
 
 
 def test_no_function_is_longer_than_a_page():
@@ -109,7 +114,7 @@ def test_no_function_is_longer_than_a_page():
 
 
 def test_no_module_holds_more_than_one_idea_fits_into():
-    sizes = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules()}
+    sizes = {path: len(text_of(ROOT / path).splitlines()) for path in modules()}
     product = {path: lines for path, lines in sizes.items() if path.startswith(PACKAGES) and path not in TABLES}
     assert {path: lines for path, lines in product.items() if lines > MAX_MODULE_LINES} == {}
     assert {path: lines for path, lines in sizes.items() if lines > MAX_TEST_MODULE_LINES} == {}
@@ -178,11 +183,13 @@ def test_every_topic_is_given_to_one_kind_of_event_only():
     topics = Counter(
         node.value.value
         for tree in package_modules().values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        and isinstance(node.value, ast.Constant)
+        for node in (*nodes(tree, ast.Assign), *nodes(tree, ast.AnnAssign))
+        if isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
-        and "TOPIC" in {ast.unparse(t) for t in (node.targets if isinstance(node, ast.Assign) else [node.target])}
+        and any(
+            isinstance(target, ast.Name) and target.id == "TOPIC"
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        )
     )
     assert [topic for topic, times in topics.items() if times > 1] == []
 
@@ -192,8 +199,8 @@ def test_only_the_clock_reads_the_wall_clock_and_takes_chances():
         f"{path}:{node.lineno} {name}"
         for path, tree in package_modules().items()
         if path != "world/clock.py"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and (name := ".".join(ast.unparse(node).split(".")[-2:])) in CLOCK_AND_CHANCE
+        for node in nodes(tree, ast.Attribute)
+        if (name := f"{last_name(node.value)}.{node.attr}") in CLOCK_AND_CHANCE
     ]
     assert readers == []
 
@@ -215,12 +222,11 @@ def test_no_test_leaves_a_task_unawaited():
         f"{path}:{node.lineno} {ast.unparse(node.func)}"
         for path, tree in modules().items()
         if path.startswith("tests/")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        for node in nodes(tree, ast.Call)
+        if isinstance(node.func, ast.Attribute)
         if node.func.attr in ("create_task", "ensure_future", "gather")
         and ast.unparse(node.func.value) in ("asyncio", "loop")
-        if node.func.attr == "gather"
-        or not any(isinstance(one, ast.Await) and one.value is node for one in ast.walk(tree))
+        if node.func.attr == "gather" or not any(one.value is node for one in nodes(tree, ast.Await))
     ]
     assert [one for one in left if one.partition(":")[0] not in LEAVING_TASKS] == []
 
@@ -244,8 +250,8 @@ def test_every_error_of_the_product_has_a_code_of_the_enumeration():
     for path, tree in modules().items():
         if not path.startswith(PACKAGES):
             continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in errors and node.args:
+        for node in nodes(tree, ast.Call):
+            if last_name(node.func) in errors and node.args:
                 words = [one for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)]
                 literal += [f"{path}:{one.lineno}" for one in words if str(one.value).isupper()]
     assert literal == []
