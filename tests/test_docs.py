@@ -37,6 +37,7 @@ from tests.documents import (
     public_names,
 )
 from tests.support.syntax import nodes
+from tests.support.tables import for_each
 from world import errors
 from world.core.expressions.expression import KINDS
 from world.core.flows.flow import KINDS as FLOW_KINDS
@@ -117,7 +118,7 @@ def test_what_a_page_shows_runs_and_prints_what_it_says(shown: Path, tmp_path: P
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
+@for_each("shown", PAGES, ids=lambda shown: shown.name)
 def test_links_lead_somewhere(shown: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", shown.read_text(encoding="utf-8")):
         other = (shown.parent / target) if target else shown
@@ -127,7 +128,7 @@ def test_links_lead_somewhere(shown: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, anchor
 
 
-@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
+@for_each("shown", PAGES, ids=lambda shown: shown.name)
 def test_a_page_has_each_section_once(shown: Path) -> None:
     headings = re.findall(r"^## (.*)$", shown.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(headings) == len(set(headings))
@@ -151,7 +152,7 @@ def found(line: str) -> tuple[click.Context, click.Command, list[str]]:
     return context, command, arguments
 
 
-@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+@for_each("shown", WRITTEN, ids=lambda shown: shown.name)
 def test_every_command_line_in_a_block_parses(shown: Path) -> None:
     for line in command_lines(shown):
         context, command, arguments = found(line)
@@ -161,7 +162,7 @@ def test_every_command_line_in_a_block_parses(shown: Path) -> None:
             pytest.fail(f"{shown.name}: {line}: {wrong.format_message()}")
 
 
-@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+@for_each("shown", WRITTEN, ids=lambda shown: shown.name)
 def test_commands_and_options_that_the_text_mentions_exist(shown: Path) -> None:
     for line in mentions(shown):
         if not line.startswith("worldctl COMMAND"):
@@ -183,7 +184,7 @@ def exists(dotted: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+@for_each("shown", WRITTEN, ids=lambda shown: shown.name)
 def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
     packages = "|".join(PACKAGES)
     topics = {*TOPICS, *(topic.partition(".")[0] for topic in TOPICS)}
@@ -309,7 +310,7 @@ def test_every_kind_of_expression_and_flow_is_listed_for_developers() -> None:
     assert set(re.findall(r"`(\w+)`", portable)) >= FLOW_KINDS
 
 
-@pytest.mark.parametrize(("shown", "name"), GENERATED, ids=lambda value: getattr(value, "name", value))
+@for_each(("shown", "name"), GENERATED, ids=lambda value: getattr(value, "name", value))
 def test_what_pages_take_from_the_code_is_up_to_date(shown: Path, name: str) -> None:
     """``python -m tests.documents`` regenerates it."""
     text = shown.read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.klis_scenario import OPS, LedgerScenario, read_cases
 from tests.cli.realm import CliRealm
+from tests.support.tables import for_each
 from world.errors import RefusedError
 
 TEXT: Final = (Path(__file__).resolve().parents[1] / "vectors" / "klis.json").read_bytes()
@@ -56,7 +57,7 @@ def parameters() -> list[Any]:
     return [pytest.param(case, id=case["id"], marks=pytest.mark.requirement(*PROVES[case["group"]])) for case in CASES]
 
 
-@pytest.mark.parametrize("case", parameters())
+@for_each("case", parameters())
 def test_a_case_ends_as_the_protocol_says(case):
     assert differences(case, list(LedgerScenario().run(case["ops"]))) == []
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.resources.canonical_url import canonical_url
 from world.klis.resources.resource_reading import canonical_resource, read_resource
@@ -136,7 +137,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@for_each("text", REFUSED)
 def test_a_url_with_two_readings_is_refused(text: str) -> None:
     with pytest.raises(RefusedError) as refused:
         canonical_url(text)

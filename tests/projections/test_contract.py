@@ -20,6 +20,7 @@ from projections import (
     ask,
     projection,
 )
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes, read_json
@@ -169,7 +170,7 @@ async def later() -> None:
 
 
 @pytest.mark.requirement("INT-7.1", "INT-9.2", "INV-P1")
-@pytest.mark.parametrize(
+@for_each(
     ("make", "told"),
     [
         (lambda: 5, "int 5"),

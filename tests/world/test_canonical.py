@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, canonical_text, digest, read_json, sha256_hex, utf16_key
 from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze, thaw
@@ -297,7 +298,7 @@ MUTATORS = [
 
 
 @pytest.mark.requirement("INT-4.2", "INT-10.1")
-@pytest.mark.parametrize("mutate", MUTATORS)
+@for_each("mutate", MUTATORS)
 def test_a_frozen_tree_cannot_be_changed(mutate):
     tree = freeze({"a": 1, "list": [3, {"b": 1}]})
     with pytest.raises((TypeError, AttributeError)):
