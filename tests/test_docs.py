@@ -359,7 +359,7 @@ def test_the_glossary_defines_each_term_once_and_says_where_it_is() -> None:
     assert [name for name, meaning, where in rows if not (meaning.endswith(".") and re.search(r"`[^`]+`", where))] == []
 
 
-@pytest.mark.parametrize("record", DECISIONS, ids=lambda record: record.stem)
+@for_each("record", DECISIONS, ids=lambda record: record.stem)
 def test_a_decision_record_has_its_sections_and_is_in_the_index(record: Path) -> None:
     text = record.read_text(encoding="utf-8")
     assert re.match(rf"# {int(record.name[:4])}\. \w", text)

@@ -77,9 +77,9 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
     for node in nodes(tree, ast.Constant):
         if isinstance(node.value, str) and id(node) not in inside:
             yield node.lineno, node.value
-    for node in joined:
-        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        yield node.lineno, "".join(map(str, parts))
+    for text in joined:
+        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in text.values)
+        yield text.lineno, "".join(map(str, parts))
 
 
 def findings(path: Path, root: Path = ROOT) -> Iterator[str]:

@@ -103,6 +103,11 @@ def functions(tree: ast.Module) -> list[Function]:
     return [*nodes(tree, ast.FunctionDef), *nodes(tree, ast.AsyncFunctionDef)]
 
 
+def assignments(tree: ast.Module) -> list[ast.Assign | ast.AnnAssign]:
+    """Return every assignment of a module, with a type or without."""
+    return [*nodes(tree, ast.Assign), *nodes(tree, ast.AnnAssign)]
+
+
 def test_no_function_is_longer_than_a_page():
     long = [
         f"{path}:{function.lineno} {function.name}: {lines} lines"
@@ -183,7 +188,7 @@ def test_every_topic_is_given_to_one_kind_of_event_only():
     topics = Counter(
         node.value.value
         for tree in package_modules().values()
-        for node in (*nodes(tree, ast.Assign), *nodes(tree, ast.AnnAssign))
+        for node in assignments(tree)
         if isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
         and any(

@@ -38,7 +38,7 @@ def ran(project: Project, text: str, *, is_confined: bool = False) -> Intent:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kinds"),
     [
         ("git status", ["read"]),

@@ -112,7 +112,7 @@ def test_what_cannot_be_meant_is_found(wrong: dict[str, Any], level: str, check:
     assert checks(wrong) == [("r0", level, check)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sound",
     [
         {"actions": ["p*"], "actors": ["b*"]},

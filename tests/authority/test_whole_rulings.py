@@ -54,7 +54,7 @@ NOTHING = "no rule approved it: rejected by default"
 
 
 @pytest.mark.requirement("CARD-policy", "INT-13.3")
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "expected"),
     [
         ([YES], {"verdict": "approve", "reason": "r0: yes", "approvedScope": None, "trace": heard("approve!:yes")}),
@@ -342,7 +342,7 @@ def test_lists_of_patterns_are_compared_up_to_their_limits() -> None:
 
 
 @pytest.mark.requirement("WP-bind", "WP-decision")
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "code"),
     [
         (said("dan", "approve"), "NOT_ASKED"),

@@ -202,7 +202,7 @@ def test_a_signature_that_is_there_has_to_be_right_on_every_channel(channel):
     assert list(LedgerScenario().run(ops)) == [refused, "OK", "ACCEPT", refused, refused, unsigned]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "op",
     [
         None,

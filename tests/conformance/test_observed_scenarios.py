@@ -195,7 +195,7 @@ def test_only_what_was_granted_is_backed_up_and_nothing_of_the_workspace_stays(t
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "code"),
     [
         ({"call": "rm 'a"}, "INVALID_CALL"),

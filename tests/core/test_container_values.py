@@ -19,7 +19,7 @@ VALUES: list[Any] = [None, True, False, 0, 2, -1.5, "", "ab", "2", [], [1, [2]],
 
 
 @pytest.mark.requirement("HC-flow")
-@pytest.mark.parametrize(
+@for_each(
     ("function", "answers"),
     [
         (containers.size, [0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 2, 0, 2]),

@@ -119,7 +119,7 @@ def test_the_names_of_a_walk_and_the_context_are_no_dependencies() -> None:
     assert operands(5) == operands({"kind": "none"}) == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("node", "path", "sentence"),
     [
         (5, "$", "An expression is an object with a kind, not int."),

@@ -75,7 +75,7 @@ def test_every_deviation_is_a_case() -> None:
     assert DEVIATIONS.keys() <= BY_NAME.keys()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@for_each("case", CASES, ids=[case["name"] for case in CASES])
 def test_the_engine_loads_what_compiles_and_its_hash_is_the_schemas(case: dict[str, Any]) -> None:
     schema = mel_of(case["input"])["schema"]
     if schema is None:

@@ -146,7 +146,7 @@ def test_a_malformed_flow_is_refused(node: Any, code: str, path: str) -> None:
     assert (code, path) in faults(flow(node))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "node",
     [
         patch("items.3.done", lit(True)),
@@ -288,7 +288,7 @@ def test_computed_values_stand_behind_what_they_depend_on(edges: dict[str, list[
 
 
 @pytest.mark.requirement("IC-validate")
-@pytest.mark.parametrize(
+@for_each(
     ("spec", "value", "paths"),
     [
         ({"type": "object", "fields": {"a": {"type": "string", "required": True}}}, {}, [".a"]),

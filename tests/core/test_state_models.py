@@ -151,7 +151,7 @@ WRONG_SHAPES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.requirement("IC-validate")
-@pytest.mark.parametrize(("field", "good", "bad"), GOOD_AND_BAD, ids=[one[0] for one in GOOD_AND_BAD])
+@for_each(("field", "good", "bad"), GOOD_AND_BAD, ids=[one[0] for one in GOOD_AND_BAD])
 def test_each_constraint_holds_on_both_sides_of_its_bound(field: str, good: list[Any], bad: list[Any]) -> None:
     for value in good:
         done = made(set_(field, value))

@@ -158,8 +158,7 @@ def test_confidence_is_a_name_or_a_number(told: Any, expected: str) -> None:
 
 
 def test_a_triple_from_the_log_is_the_triple_that_was_written() -> None:
-    for text in ("DELETES FILE:/a", "CONSUMES URL:https://h/a/*", "MUTATES DB:localhost/users"):
-        triple = read(text).triples[0]
+    for triple in read("DELETES FILE:/a", "CONSUMES URL:https://h/a/*", "MUTATES DB:localhost/users").triples:
         wire = triple.to_wire()
         assert read_triple(wire["predicate"], wire["resource"], confidence=wire["confidence"]) == triple
         assert read_claim(triple.claim()) == triple
@@ -236,7 +235,7 @@ def test_text_that_is_no_json_object_is_malformed(told: Any) -> None:
     assert refusal(told).code == "MALFORMED_SCHEMA"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "a: &x [1]\nb: *x",

@@ -108,7 +108,7 @@ def test_other_names_name_no_tile(name: str) -> None:
     assert refused.value.code == "NOT_FOUND"
 
 
-@pytest.mark.parametrize("level", ["", "00", "01", "64", "99", "100", "-1", "+1", "1.0", "٠", "entries", "9" * 400])
+@for_each("level", ["", "00", "01", "64", "99", "100", "-1", "+1", "1.0", "٠", "entries", "9" * 400])
 def test_other_texts_are_no_level(level: str) -> None:
     with pytest.raises(RefusedError) as refused:
         read_level(level)

@@ -174,7 +174,7 @@ ESCAPES = [
 ]
 
 
-@pytest.mark.parametrize("path", ESCAPES)
+@for_each("path", ESCAPES)
 def test_no_path_leads_out(served: Served, ann: httpx.Client, path: str) -> None:
     bearer = {"Authorization": f"Bearer {served.place.tokens['all']}"}
     answer = raw(served, path, ann, bearer)

@@ -114,7 +114,7 @@ def test_a_surrogate_pair_sorts_before_the_private_area():
     assert canonical_text({"\ue000": 1, "\U0001f600": 2}) == '{"\U0001f600":2,"\ue000":1}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         (1.0, "1"),
@@ -156,7 +156,7 @@ def test_the_digest_is_the_hash_of_the_text():
 # Refusals
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "path"),
     [
         (math.nan, "$"),
@@ -224,7 +224,7 @@ def test_a_value_that_became_shallow_again_may_be_wrapped_again():
     assert canonical_text(freeze({"x": {}}).with_item("x", shallow.with_item("b", shallow)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "code"),
     [
         ("", "MALFORMED_JSON"),

@@ -147,7 +147,7 @@ def test_what_was_deep_once_may_be_put_deep_when_it_is_shallow_again() -> None:
     assert holder.with_appended(shallow)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "where", "sentence"),
     [
         (float("nan"), "$", "nan is no JSON number."),

@@ -184,7 +184,7 @@ def test_a_refusal_does_not_repeat_what_was_sent():
 
 
 @pytest.mark.requirement("INT-4.2", "INV-I1")
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda i: setattr(i, "intent_id", "other"),
