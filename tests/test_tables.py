@@ -54,3 +54,8 @@ def test_a_case_that_is_interrupted_ends_the_test() -> None:
 def test_a_table_without_cases_is_an_error() -> None:
     with pytest.raises(ValueError, match="without cases"):
         for_each("case", [])
+
+
+def test_a_case_with_a_mark_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no marks of its own"):
+        for_each("case", [pytest.param(1, marks=pytest.mark.slow)])

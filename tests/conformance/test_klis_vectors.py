@@ -57,7 +57,7 @@ def parameters() -> list[Any]:
     return [pytest.param(case, id=case["id"], marks=pytest.mark.requirement(*PROVES[case["group"]])) for case in CASES]
 
 
-@for_each("case", parameters())
+@pytest.mark.parametrize("case", parameters())
 def test_a_case_ends_as_the_protocol_says(case):
     assert differences(case, list(LedgerScenario().run(case["ops"]))) == []
 

@@ -29,13 +29,15 @@ def for_each(parameters: str | Sequence[str], cases: Iterable[Any], *, ids: Name
         ids: the name of each case, or a function that returns the name of a value; by default its text.
 
     Raises:
-        ValueError: There are no cases.
+        ValueError: There are no cases, or one has marks.
     """
     given = parameters.split(",") if isinstance(parameters, str) else parameters
     names = [name.strip() for name in given]
     table = [ParameterSet.extract_from(case, force_tuple=len(names) == 1) for case in cases]
     if not table:
         raise ValueError("A table without cases tests nothing.")
+    if any(case.marks for case in table):
+        raise ValueError("A case of a table has no marks of its own; use pytest.mark.parametrize.")
     told = list(_names(table, ids))
 
     def decorate(test: Test) -> Test:
