@@ -40,6 +40,17 @@ def pytest_runtest_makereport() -> Generator[None, object, object]:
             gc.enable()
 
 
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Let the runs of projects import, of the plugins that are installed, those alone that tests use.
+
+    The others take two seconds of each run: within this process, too, where pytester forgets what a run imported.
+    """
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,_hypothesis_pytestplugin,worldprotocol.pytest_plugin")
+    return pytester
+
+
 pytest_plugins = [
     "pytester",
     "tests.plugins.forms",

@@ -25,7 +25,7 @@ import msgspec
 
 from tests.authority.cel_deviations import deviation_table
 from tests.compiled_statements import write as write_compiled_statements
-from tests.support.syntax import syntax_tree
+from tests.support.syntax import last_name, nodes, syntax_tree
 from world.audit.event_form import stream_of
 from world.error_codes import ErrorCode
 from world.events.codec import TOPICS
@@ -164,29 +164,27 @@ def codes_in_source() -> dict[str, str]:
     for path, tree in product_modules():
         if path in _LISTS or path.startswith("worldprotocol/templates/"):  # a domain has codes of its own
             continue
-        unread = {id(inner) for node in ast.walk(tree) if _is_dunder_all(node) for inner in ast.walk(node)}
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Attribute)
-                and ast.unparse(node.value) == "ErrorCode"
-                and node.attr in ErrorCode.__members__
-            ):
-                found.setdefault(ErrorCode[node.attr].value, f"{path}:{node.lineno}")
-            given = [node] if isinstance(node, ast.Constant) and id(node) not in unread else []
-            words = node.args[:2] if isinstance(node, ast.Call) and _is_error(node) else []
-            for constant, pattern in [*((one, _CODE) for one in given), *((one, _WORD) for one in words)]:
-                value = constant.value if isinstance(constant, ast.Constant) else None
-                if isinstance(value, str) and pattern.fullmatch(value) and not _is_no_code(value):
-                    found.setdefault(value, f"{path}:{constant.lineno}")
+        for member in nodes(tree, ast.Attribute):
+            is_code = isinstance(member.value, ast.Name) and member.value.id == "ErrorCode"
+            if is_code and member.attr in ErrorCode.__members__:
+                found.setdefault(ErrorCode[member.attr].value, f"{path}:{member.lineno}")
+        lists = [node for node in nodes(tree, ast.Assign) if any(map(_is_dunder_all, node.targets))]
+        unread = {id(inner) for node in lists for inner in ast.walk(node)}
+        given = [node for node in nodes(tree, ast.Constant) if id(node) not in unread]
+        words = [word for node in nodes(tree, ast.Call) if _is_error(node) for word in node.args[:2]]
+        for constant, pattern in [*((one, _CODE) for one in given), *((one, _WORD) for one in words)]:
+            value = constant.value if isinstance(constant, ast.Constant) else None
+            if isinstance(value, str) and pattern.fullmatch(value) and not _is_no_code(value):
+                found.setdefault(value, f"{path}:{constant.lineno}")
     return found
 
 
-def _is_dunder_all(node: ast.AST) -> bool:
-    return isinstance(node, ast.Assign) and any(ast.unparse(target) == "__all__" for target in node.targets)
+def _is_dunder_all(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) and target.id == "__all__"
 
 
 def _is_error(node: ast.Call) -> bool:
-    return ast.unparse(node.func).split(".")[-1] in ("RefusedError", "report_error")
+    return last_name(node.func) in ("RefusedError", "report_error")
 
 
 def _is_no_code(text: str) -> bool:

@@ -36,6 +36,8 @@ from tests.documents import (
     prose,
     public_names,
 )
+from tests.support.syntax import nodes
+from tests.support.tables import for_each
 from world import errors
 from world.core.expressions.expression import KINDS
 from world.core.flows.flow import KINDS as FLOW_KINDS
@@ -116,7 +118,7 @@ def test_what_a_page_shows_runs_and_prints_what_it_says(shown: Path, tmp_path: P
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
+@for_each("shown", PAGES, ids=lambda shown: shown.name)
 def test_links_lead_somewhere(shown: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", shown.read_text(encoding="utf-8")):
         other = (shown.parent / target) if target else shown
@@ -126,7 +128,7 @@ def test_links_lead_somewhere(shown: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, anchor
 
 
-@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
+@for_each("shown", PAGES, ids=lambda shown: shown.name)
 def test_a_page_has_each_section_once(shown: Path) -> None:
     headings = re.findall(r"^## (.*)$", shown.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(headings) == len(set(headings))
@@ -150,7 +152,7 @@ def found(line: str) -> tuple[click.Context, click.Command, list[str]]:
     return context, command, arguments
 
 
-@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+@for_each("shown", WRITTEN, ids=lambda shown: shown.name)
 def test_every_command_line_in_a_block_parses(shown: Path) -> None:
     for line in command_lines(shown):
         context, command, arguments = found(line)
@@ -160,7 +162,7 @@ def test_every_command_line_in_a_block_parses(shown: Path) -> None:
             pytest.fail(f"{shown.name}: {line}: {wrong.format_message()}")
 
 
-@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+@for_each("shown", WRITTEN, ids=lambda shown: shown.name)
 def test_commands_and_options_that_the_text_mentions_exist(shown: Path) -> None:
     for line in mentions(shown):
         if not line.startswith("worldctl COMMAND"):
@@ -182,7 +184,7 @@ def exists(dotted: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("shown", WRITTEN, ids=lambda shown: shown.name)
+@for_each("shown", WRITTEN, ids=lambda shown: shown.name)
 def test_modules_and_names_that_the_text_mentions_exist(shown: Path) -> None:
     packages = "|".join(PACKAGES)
     topics = {*TOPICS, *(topic.partition(".")[0] for topic in TOPICS)}
@@ -308,7 +310,7 @@ def test_every_kind_of_expression_and_flow_is_listed_for_developers() -> None:
     assert set(re.findall(r"`(\w+)`", portable)) >= FLOW_KINDS
 
 
-@pytest.mark.parametrize(("shown", "name"), GENERATED, ids=lambda value: getattr(value, "name", value))
+@for_each(("shown", "name"), GENERATED, ids=lambda value: getattr(value, "name", value))
 def test_what_pages_take_from_the_code_is_up_to_date(shown: Path, name: str) -> None:
     """``python -m tests.documents`` regenerates it."""
     text = shown.read_text(encoding="utf-8")
@@ -335,9 +337,8 @@ def test_the_architecture_has_every_package_of_the_import_contracts() -> None:
 def test_no_class_name_is_defined_twice_in_the_product() -> None:
     places: dict[str, list[str]] = {}
     for path, tree in product_modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+        for node in nodes(tree, ast.ClassDef):
+            places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     assert len(places) > 300
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
@@ -358,7 +359,7 @@ def test_the_glossary_defines_each_term_once_and_says_where_it_is() -> None:
     assert [name for name, meaning, where in rows if not (meaning.endswith(".") and re.search(r"`[^`]+`", where))] == []
 
 
-@pytest.mark.parametrize("record", DECISIONS, ids=lambda record: record.stem)
+@for_each("record", DECISIONS, ids=lambda record: record.stem)
 def test_a_decision_record_has_its_sections_and_is_in_the_index(record: Path) -> None:
     text = record.read_text(encoding="utf-8")
     assert re.match(rf"# {int(record.name[:4])}\. \w", text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.syntax import syntax_tree
+from tests.support.syntax import nodes, syntax_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol", "conformance", "examples")
@@ -72,13 +72,14 @@ def product_files() -> tuple[Path, ...]:
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line and text of each docstring and each message of a module; placeholders are ``{}``."""
     tree = syntax_tree(path)
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-            yield node.lineno, "".join(map(str, parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+    joined = nodes(tree, ast.JoinedStr)
+    inside = {id(part) for node in joined for part in node.values}
+    for node in nodes(tree, ast.Constant):
+        if isinstance(node.value, str) and id(node) not in inside:
             yield node.lineno, node.value
+    for text in joined:
+        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in text.values)
+        yield text.lineno, "".join(map(str, parts))
 
 
 def findings(path: Path, root: Path = ROOT) -> Iterator[str]:

@@ -73,6 +73,7 @@ def mean_wait(simulation: Simulation) -> float:
     return sum(wait for _, wait, _ in simulation.responses) / simulation.completed
 
 
+@pytest.mark.cases_in_ci(2)
 @pytest.mark.parametrize("failures", [Failures(), FAILURES], ids=["without failures", "with failures"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_each_submitted_proposal_is_completed_once_or_unfinished(failures: Failures, seed: int) -> None:
@@ -160,7 +161,7 @@ def test_commits_of_realms_share_flushes() -> None:
 
 def test_the_same_seed_prints_the_same() -> None:
     def printed(seed: int) -> str:
-        size = ["--realms", "30", "--servers", "3", "--rate", "60", "--seconds", "30"]
+        size = ["--realms", "30", "--servers", "3", "--rate", "60", "--seconds", "10"]
         done = subprocess.run(
             [sys.executable, "-m", "bench.scale_simulation", "--seed", str(seed), *size],
             cwd=ROOT,

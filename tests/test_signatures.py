@@ -11,7 +11,7 @@ import pytest
 
 from host import Host, handler
 from host.effect_registry import EffectRegistry
-from tests.support.syntax import syntax_tree
+from tests.support.syntax import last_name, nodes, syntax_tree
 from world.core import Domain
 from world.error_codes import ErrorCode
 from world.log import LogFinding
@@ -157,9 +157,8 @@ def test_every_finding_of_verification_has_a_code_of_the_enumeration():
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in folders
         for path in folder.rglob("*.py")
-        for node in ast.walk(syntax_tree(path))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).rsplit(".", 1)[-1] in FINDERS
+        for node in nodes(syntax_tree(path), ast.Call)
+        if last_name(node.func) in FINDERS
         and node.args
         and isinstance(node.args[0], ast.Constant)
         and node.args[0].value in ErrorCode.__members__

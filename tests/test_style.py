@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.syntax import syntax_tree
+from tests.support.syntax import last_name, nodes, syntax_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol", "conformance")
@@ -26,7 +26,7 @@ MAX_FOLDER_FILES = 20
 # Patterns are written so that this file does not hold what it looks for.
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X])\b")
 SILENCED = re.compile(r"\b(?:pytest|mark)\.(?:skip|xfail|importorskip)|unittest\.skip|# type: ignor[e](?!\[)")
-MACHINE_PATH = re.compile(r"(?<![\w:.*/\-])/(?:work|home|root|Users)/|[A-Z]:\\Users\\")
+MACHINE_PATH = re.compile(r"/(?<![\w:.*/\-]/)(?:work|home|root|Users)/|:\\Users\\")
 REGISTRY = re.compile(r"\b(?:pypi|npmjs|yarnpkg|crates)\.(?:org|com|io)/|pythonhosted\.org|index[-]url|find[-]links")
 
 # A test that closes the loop in which a task waits, because that is what it is about.
@@ -83,19 +83,29 @@ def package_modules() -> dict[str, ast.Module]:
 
 def lines_matching(pattern: re.Pattern[str], *suffixes: str) -> list[str]:
     """Return "path:line: text" wherever the pattern occurs in a file, of these suffixes if any are given."""
-    found = []
-    for path in project_files():
-        if suffixes and path.suffix not in suffixes:
-            continue
-        for number, line in enumerate(path.read_bytes().decode("utf-8", "replace").splitlines(), 1):
-            if pattern.search(line):
-                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
-    return found
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for path in project_files()
+        if (not suffixes or path.suffix in suffixes) and pattern.search(text_of(path))
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if pattern.search(line)
+    ]
 
 
-def functions(tree: ast.AST) -> Iterator[Function]:
+@cache
+def text_of(path: Path) -> str:
+    """Return the text of a file of the project, whatever bytes it holds."""
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+def functions(tree: ast.Module) -> list[Function]:
     """Return every function and method of a module, nested ones included."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+    return [*nodes(tree, ast.FunctionDef), *nodes(tree, ast.AsyncFunctionDef)]
+
+
+def assignments(tree: ast.Module) -> list[ast.Assign | ast.AnnAssign]:
+    """Return every assignment of a module, with a type or without."""
+    return [*nodes(tree, ast.Assign), *nodes(tree, ast.AnnAssign)]
 
 
 def test_no_function_is_longer_than_a_page():
@@ -119,7 +129,7 @@ def code_lines(tree: ast.AST, text: str) -> int:
 
 
 def test_no_module_holds_more_than_one_idea_fits_into():
-    sizes = {path: code_lines(tree, (ROOT / path).read_text(encoding="utf-8")) for path, tree in modules().items()}
+    sizes = {path: code_lines(tree, text_of(ROOT / path)) for path, tree in modules().items()}
     product = {path: lines for path, lines in sizes.items() if path.startswith(PACKAGES) and path not in TABLES}
     assert {path: lines for path, lines in product.items() if lines > MAX_MODULE_LINES} == {}
     assert {path: lines for path, lines in sizes.items() if lines > MAX_TEST_MODULE_LINES} == {}
@@ -188,11 +198,13 @@ def test_every_topic_is_given_to_one_kind_of_event_only():
     topics = Counter(
         node.value.value
         for tree in package_modules().values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        and isinstance(node.value, ast.Constant)
+        for node in assignments(tree)
+        if isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
-        and "TOPIC" in {ast.unparse(t) for t in (node.targets if isinstance(node, ast.Assign) else [node.target])}
+        and any(
+            isinstance(target, ast.Name) and target.id == "TOPIC"
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        )
     )
     assert [topic for topic, times in topics.items() if times > 1] == []
 
@@ -202,8 +214,8 @@ def test_only_the_clock_reads_the_wall_clock_and_takes_chances():
         f"{path}:{node.lineno} {name}"
         for path, tree in package_modules().items()
         if path != "world/clock.py"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and (name := ".".join(ast.unparse(node).split(".")[-2:])) in CLOCK_AND_CHANCE
+        for node in nodes(tree, ast.Attribute)
+        if (name := f"{last_name(node.value)}.{node.attr}") in CLOCK_AND_CHANCE
     ]
     assert readers == []
 
@@ -225,12 +237,11 @@ def test_no_test_leaves_a_task_unawaited():
         f"{path}:{node.lineno} {ast.unparse(node.func)}"
         for path, tree in modules().items()
         if path.startswith("tests/")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        for node in nodes(tree, ast.Call)
+        if isinstance(node.func, ast.Attribute)
         if node.func.attr in ("create_task", "ensure_future", "gather")
         and ast.unparse(node.func.value) in ("asyncio", "loop")
-        if node.func.attr == "gather"
-        or not any(isinstance(one, ast.Await) and one.value is node for one in ast.walk(tree))
+        if node.func.attr == "gather" or not any(one.value is node for one in nodes(tree, ast.Await))
     ]
     assert [one for one in left if one.partition(":")[0] not in LEAVING_TASKS] == []
 
@@ -254,8 +265,8 @@ def test_every_error_of_the_product_has_a_code_of_the_enumeration():
     for path, tree in modules().items():
         if not path.startswith(PACKAGES):
             continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in errors and node.args:
+        for node in nodes(tree, ast.Call):
+            if last_name(node.func) in errors and node.args:
                 words = [one for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)]
                 literal += [f"{path}:{one.lineno}" for one in words if str(one.value).isupper()]
     assert literal == []

@@ -119,7 +119,7 @@ def test_a_session_with_a_guard_is_silent_where_no_renewal_follows(absent: Absen
     presence.expect(NAME)  # another call is no sign of the guard
     clock.seconds += 2
     assert presence.silent() == [NAME]
-    presence.renew("other", (f"s{number}" for number in range(MAX_SESSIONS_OF_ACTOR)))
+    presence.renew("other", [("other", f"s{number}") for number in range(MAX_SESSIONS_OF_ACTOR)])
     presence.expect(("other", "more"))
     assert not presence.is_heard(("other", "more"))
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from worldprotocol.agents.command_grammars import PROGRAMS, Grammar
 from worldprotocol.agents.command_kinds import kinds_of
 from worldprotocol.agents.command_terms import CommandTerms
@@ -62,7 +63,7 @@ def ran(project: Project, text: str) -> Intent:
     return command(project, "Bash", text, str(project.root), terms=CommandTerms())
 
 
-@pytest.mark.parametrize(("text"), [one for forms in FORMS.values() for one in forms])
+@for_each(("text"), [one for forms in FORMS.values() for one in forms])
 def test_no_form_is_read_as_harmless(project: Project, text: str) -> None:
     found = ran(project, text).input
     is_harmless = set(found["kinds"]) <= STRICT and not (found["guarded"] or found["hidden"])
@@ -75,7 +76,7 @@ def test_the_list_is_long_and_says_nothing_twice() -> None:
     assert len(set(every)) == len(every)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "git status",
@@ -178,7 +179,7 @@ def test_git_is_unknown_where_it_enters_a_nested_repository(tmp_path: Path, vers
         assert ran(project, text).input["kinds"] == ["read"], text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kind"),
     [
         ("timeout 9 git push", "push"),
@@ -272,7 +273,7 @@ def test_an_abbreviated_option_makes_a_command_unknown(listed: tuple[str, str]) 
     assert short in known or "unknown" in kinds_of(*read_command(f"{path} {short}"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("folder", "patterns"),
     [
         ("", [".env"]),

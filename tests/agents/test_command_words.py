@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import for_each
 from worldprotocol.agents.command_kinds import kinds_of
 from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.command_words import read_command
@@ -37,7 +38,7 @@ def ran(project: Project, text: str, *, is_confined: bool = False) -> Intent:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kinds"),
     [
         ("git status", ["read"]),
@@ -60,7 +61,7 @@ def test_kinds_of_ordinary_commands(text: str, kinds: list[str]) -> None:
     assert kinds_of(*read_command(text)) == kinds
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "git -c core.pager='sh -c x' log",

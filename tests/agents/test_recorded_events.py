@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.hook_client import is_decision, refusal
@@ -47,7 +48,7 @@ def test_every_agent_has_recorded_examples() -> None:
         assert "version" in one["source"]
 
 
-@pytest.mark.parametrize(("document", "case"), CASES)
+@for_each(("document", "case"), CASES)
 def test_an_example_means(document: Any, case: Any) -> None:
     if "refused" in case:
         with pytest.raises(RefusedError, match=case["refused"]):
@@ -150,8 +151,8 @@ def test_cursor_is_not_known_to_run_a_changed_command_so_that_none_is_confined()
     assert allow == ALLOWS["cursor"]
 
 
-@pytest.mark.parametrize("client", AGENTS)
-@pytest.mark.parametrize(
+@for_each("client", AGENTS)
+@for_each(
     "answer",
     [
         {},

@@ -10,6 +10,7 @@ from authority import Approve, PolicyRegistry, StandardAuthority, read_binding
 from authority.bindings.asking import DAY_MS, MAX_TIMEOUT_MS
 from authority.people.answers import MAX_STEPS
 from tests.authority.cases import authority_with, policy
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 from worldprotocol.testing import strategies as wp
@@ -74,7 +75,7 @@ def test_a_binding_in_its_full_form_says_everything(given_, full):
     assert authority.check_binding(full) == full
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wire", "code"),
     [
         ({}, "UNKNOWN_BINDING"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from authority import PolicyRegistry, StandardAuthority, policy_from_file, rebuilt_policy, recheck_ruling
 from authority.policies.cedar import policy_from_cedar
 from tests.authority.cases import ASKING, by_policy, make_case, scope
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.immutable_json import thaw
@@ -233,7 +234,7 @@ def test_where_nothing_fails_the_ruling_is_what_cedar_says_of_all_policies_toget
     assert recheck_ruling(StandardAuthority(PolicyRegistry([house()])), case, ruling) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "words"),
     [
         ("forbid(principal is User, action, resource);", "no entity type User"),

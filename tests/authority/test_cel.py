@@ -22,6 +22,7 @@ from authority.cel.condition_reader import MAX_LOOPS
 from authority.cel.conditions import Condition, read_when
 from authority.cel.tokens import MAX_BRACKETS, MAX_TEXT, MAX_TOKENS, ConditionError
 from tests.authority.cases import make_case, scope
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze, thaw
@@ -48,7 +49,7 @@ def a_case(**more: Any) -> Case:
     return replace(case, actor=actor, view=view, manifest=manifest, **more)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "true",
@@ -98,7 +99,7 @@ def test_a_condition_reads_what_a_case_holds(text):
     assert read_when(text).holds(a_case()) is True
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("base.data.debt > 3", "there is no base.data.debt"),
@@ -153,7 +154,7 @@ def test_what_can_be_neither_true_nor_false_fails_with_the_reason(text, why):
     assert refused.value.code == "CONDITION_FAILED"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("", "cannot be parsed|line 1, column 1"),

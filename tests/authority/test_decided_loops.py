@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from authority.cel.conditions import read_when
 from tests.authority.cases import make_case
+from tests.support.tables import for_each
 from world.errors import RefusedError
 
 
@@ -24,7 +25,7 @@ def value(text: str, evaluation: int = 2, **given_: Any) -> Any:
 ZERO = "it divides by zero"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("[1, 2, 3].all(e, 6 / (2 - e) == 6)", False),

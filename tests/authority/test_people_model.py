@@ -18,6 +18,7 @@ from msgspec import structs
 from authority import Escalate, Narrow, PolicyRegistry, StandardAuthority
 from authority.people.answers import MAX_DELEGATIONS
 from tests.authority.cases import authority_with, make_case, policy, said, scope
+from tests.plugins.forms import scaled
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.decision import Ruling
@@ -296,7 +297,7 @@ VOTES = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200, ci=60))
 @given(BEGINNINGS, st.lists(DOINGS, min_size=4, max_size=14))
 @pytest.mark.requirement("WP-bind", "WP-decision", "INT-13.3")
 @pytest.mark.slow
@@ -307,7 +308,7 @@ def test_whatever_people_say_comes_to_what_the_model_says(model, doings):
             model.nobody_is_asked_any_more(PROPOSER if choice == "reply" else "ann", choice)
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200, ci=60))
 @given(VOTES, st.lists(st.one_of(AGREE, AGREE, DISAGREE, DELEGATE, HAND_UP), min_size=6, max_size=14))
 @pytest.mark.requirement("WP-bind", "INT-13.3")
 @pytest.mark.slow

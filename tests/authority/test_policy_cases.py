@@ -19,6 +19,7 @@ from authority.policies.policy_text import read_text
 from tests.authority.cases import always
 from tests.authority.till import RULES, till
 from tests.cli.counter import counter
+from tests.support.tables import for_each
 from world.clock import ManualClock
 from world.errors import RefusedError
 from world.pipeline.history_sums import PastAt
@@ -451,7 +452,7 @@ def failing(_: Case) -> None:
     raise ValueError("broken")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("policy", "expected", "differs"),
     [
         (of(Approve("fine")), {"decision": "approve", "decidedBy": "r0", "scope": "unrestricted"}, []),

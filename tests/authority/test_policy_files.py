@@ -18,6 +18,7 @@ from authority.policies.policy_file import FileRule, fits, policy_from_text
 from authority.policies.policy_text import MAX_BYTES
 from tests.authority.cases import ASKING, always, by_policy, make_case, scope
 from tests.support.patience import PATIENCE_S
+from tests.support.tables import for_each
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
@@ -194,7 +195,7 @@ RULE = '[[rules]]\nid = "a"\nverdict = "approve"\n'
 OTHER = '[[rules]]\nid = "b"\nverdict = "approve"\n'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "line", "path", "words"),
     [
         ('name = "h"\nrules = [\n', 1, "$", "end of document"),

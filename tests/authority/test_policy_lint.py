@@ -20,6 +20,7 @@ from authority.policies.rule_composition import UnsafeApproveAll
 from authority.policies.rules import rule
 from authority.scope import is_within
 from tests.authority.cases import make_case
+from tests.support.tables import for_each
 from world.core import ActionContext, Domain, Patch
 from world.model.canonical_json import canonical_text
 from world.model.intent import IntentScope
@@ -67,7 +68,7 @@ def checks(*rules: dict[str, Any], around: LintContext = AROUND) -> list[tuple[s
 
 
 @pytest.mark.requirement("CARD-policy")
-@pytest.mark.parametrize(
+@for_each(
     ("wrong", "level", "check"),
     [
         ({"actions": ["pya"]}, "error", "unknown-action"),
@@ -111,7 +112,7 @@ def test_what_cannot_be_meant_is_found(wrong: dict[str, Any], level: str, check:
     assert checks(wrong) == [("r0", level, check)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sound",
     [
         {"actions": ["p*"], "actors": ["b*"]},

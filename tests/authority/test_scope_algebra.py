@@ -12,6 +12,7 @@ from msgspec import structs
 from authority import intersection, is_within, restrict
 from authority.scope import outside
 from tests.authority.cases import scope
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.patch import Patch, format_path, scope_allows, set_
 from world.model.scope_patterns import format_pattern, parse_pattern
@@ -88,7 +89,7 @@ def test_within_is_an_order(first, second, third):
     assert is_within(smallest, third)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("inner", "outer", "answer"),
     [
         (["data.profile.name"], ["data.profile.*"], True),

@@ -28,6 +28,7 @@ from authority.policies.cedar import policy_from_cedar
 from authority.policies.policy_file import policy_from_text
 from authority.policies.rule_composition import UnsafeApproveAll
 from tests.authority.cases import AUTO, authority_with, by_people, by_policy, make_case, policy, said, scope
+from tests.support.tables import for_each
 from world.core import ActionContext, Domain, Patch
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
@@ -202,7 +203,7 @@ def test_a_rule_that_compares_exact_texts_approves_alone(when):
     assert authority_with(of_file(when)).judge(case).verdict == "approve"
 
 
-@pytest.mark.parametrize("when", INEXACT)
+@for_each("when", INEXACT)
 def test_a_rule_that_compares_anything_else_leads_to_a_person(when):
     case = run(by_policy())
     assert authority_with(of_file(when)).judge(case).verdict == "wait"
@@ -304,7 +305,7 @@ def found(which: Policy) -> list[str]:
     return [one.check for one in lint(which, around) if one.check == "UNCONFINED_APPROVAL"]
 
 
-@pytest.mark.parametrize("when", [*INEXACT, "intent.input.confined || true", "!intent.input.confined"])
+@for_each("when", [*INEXACT, "intent.input.confined || true", "!intent.input.confined"])
 def test_lint_names_rules_that_approve_without_confinement(when):
     assert found(of_file(when)) == ["UNCONFINED_APPROVAL"]
 

@@ -15,6 +15,7 @@ from authority.policies.combine import combine
 from authority.policies.policy_file import FileRule, policy_from_text
 from tests.authority.cases import ASKING, authority_with, by_people, by_policy, make_case, said, scope
 from tests.authority.test_cel_and_python import CASES, CHOICES, in_cel, in_python
+from tests.plugins.forms import scaled
 from world.errors import RefusedError
 from world.model.decision import ENGINE, Quorum, Ruling
 from world.state.ports import Case
@@ -35,7 +36,7 @@ def approving(rule: Any) -> Any:
 
 
 @pytest.mark.requirement("CARD-policy", "WP-decision")
-@settings(max_examples=150)
+@settings(max_examples=scaled(150, ci=50))
 @given(CHOICES, CASES, st.booleans())
 def test_what_is_named_would_bring_the_approval_and_nothing_less(names: list[str], case: Case, is_file: bool) -> None:
     policy = in_cel(names) if is_file else in_python(names)
@@ -111,7 +112,7 @@ def with_parts(needed: dict[str, Any] | None, text: str, which: int) -> str:
 
 
 @pytest.mark.requirement("CARD-policy")
-@settings(max_examples=150)
+@settings(max_examples=scaled(150, ci=50))
 @given(CONDITIONS, CASES, st.booleans(), st.integers(0, 5))
 def test_parts_that_were_as_is_needed_turn_the_condition(text: str, case: Case, wanted: bool, which: int) -> None:
     condition = read_when(text)

@@ -16,6 +16,7 @@ from authority.policies.combine import Combined, combine, reasons
 from authority.policies.opinions import MAX_ASKED, RuleFault
 from authority.scope import intersection, is_within
 from tests.authority.cases import always, authority_with, by_policy, make_case, policy, raising, said, scope
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.decision import Quorum, Ruling
 from world.model.intent import IntentScope
@@ -53,7 +54,7 @@ NOTHING = "no rule approved it: rejected by default"
 
 
 @pytest.mark.requirement("CARD-policy", "INT-13.3")
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "expected"),
     [
         ([YES], {"verdict": "approve", "reason": "r0: yes", "approvedScope": None, "trace": heard("approve!:yes")}),
@@ -271,7 +272,7 @@ def test_a_binding_is_told_in_full(given: dict[str, Any], full: dict[str, Any]) 
 
 
 @pytest.mark.requirement("WP-bind")
-@pytest.mark.parametrize(
+@for_each(
     ("given", "code"),
     [
         (5, "UNKNOWN_BINDING"),
@@ -341,7 +342,7 @@ def test_lists_of_patterns_are_compared_up_to_their_limits() -> None:
 
 
 @pytest.mark.requirement("WP-bind", "WP-decision")
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "code"),
     [
         (said("dan", "approve"), "NOT_ASKED"),

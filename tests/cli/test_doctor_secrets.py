@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.realm import CliRealm, founded, sale
+from tests.support.tables import for_each
 from worldprotocol.analysis.secret_forms import NAMED, forms_in, json_findings, line_findings, may_hold_secrets
 
 LETTERS = "Zx9Qm2Lk7Rt4Wv8Yp3Nb6Hc1Jd5Fg0SaTeUiVoKqXwMz"
@@ -42,7 +43,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("form", SAMPLES)
+@for_each("form", SAMPLES)
 def test_every_form_is_found_in_events_and_in_lines(form: str) -> None:
     value = SAMPLES[form]
     for text in (value, f"see {value} there"):
@@ -64,7 +65,7 @@ def test_what_is_no_secret_is_none_under_the_name_of_a_token_either(text: str) -
     assert list(json_findings({"token": text, "secret": text})) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "is_found"),
     [
         ("password", "hunter22", True),

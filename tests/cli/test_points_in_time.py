@@ -15,6 +15,7 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.moments import Past, garden_in, harbour_in, till_in
 from tests.cli.realm import ROOT
+from tests.support.tables import for_each
 from world.clock import SystemClock
 from worldprotocol.cli.registry import COMMANDS
 from worldprotocol.cli.support.command_context import CliCommand
@@ -251,7 +252,7 @@ def test_no_point_in_the_past_is_guessed(at: str, code: str, said: str, garden: 
     assert len(told["details"].get("candidates", [1, 2])) > 1
 
 
-@pytest.mark.parametrize("name", sorted(WITH_AT))
+@for_each("name", sorted(WITH_AT))
 def test_every_command_refuses_a_point_that_there_is_not(name: str, garden: Past) -> None:
     more = {"show": ["HEAD"], "trace": ["HEAD"], "explain": ["0"], "policy show": ["garden"], "sql": ["SELECT 1"]}.get(
         name, []

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.inside import Inside
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from worldprotocol.analysis.work.workers import Workers, dask_address
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "dask", "dask://", "dask://host", "dask://host:port", "dask://host:99999", "dask://:8786", "tcp://host:8786",
      "dask://ann:word@host:8786", "dask://host:8786/path", "dask://host:8786?a=b", "dask://[::1:8786"],

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.calls import MAX_CALL_CHARS, read_call
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
@@ -298,19 +299,19 @@ def cases(table: dict[str, list[str]]) -> list[object]:
 
 
 @pytest.mark.requirement("KO-2.1")
-@pytest.mark.parametrize(("text", "seen"), cases(NODE | PYTHON | SHELL))
+@for_each(("text", "seen"), cases(NODE | PYTHON | SHELL))
 def test_calls_on_files_are_read_as_what_they_do(text, seen):
     assert told(text) == seen
 
 
 @pytest.mark.requirement("KO-2.1")
-@pytest.mark.parametrize(("text", "seen"), cases(NETWORK))
+@for_each(("text", "seen"), cases(NETWORK))
 def test_requests_and_connections_are_read_as_what_they_do(text, seen):
     assert told(text) == seen
 
 
 @pytest.mark.requirement("KO-5.1", "KO-2.1")
-@pytest.mark.parametrize(("text", "seen"), cases(OPAQUE))
+@for_each(("text", "seen"), cases(OPAQUE))
 def test_what_is_not_known_may_change_anything_where_it_works(text, seen):
     assert told(text, cwd="/w") == seen
 
@@ -374,7 +375,7 @@ def test_case_is_kept_or_not_as_the_operator_says():
 
 
 @pytest.mark.requirement("KO-2.1")
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         *["", "   ", "rm 'a", 'rm "a', "fs.readFile('/a'", "fs.readFile('/a)", "fs.readFile)('/a'", "()"],

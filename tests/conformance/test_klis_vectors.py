@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.klis_scenario import OPS, LedgerScenario, read_cases
 from tests.cli.realm import CliRealm
+from tests.support.tables import for_each
 from world.errors import RefusedError
 
 TEXT: Final = (Path(__file__).resolve().parents[1] / "vectors" / "klis.json").read_bytes()
@@ -201,7 +202,7 @@ def test_a_signature_that_is_there_has_to_be_right_on_every_channel(channel):
     assert list(LedgerScenario().run(ops)) == [refused, "OK", "ACCEPT", refused, refused, unsigned]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "op",
     [
         None,

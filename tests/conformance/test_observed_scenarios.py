@@ -10,6 +10,7 @@ import pytest
 
 from conformance.klis_observing import GIVEN_UP, ScratchWorkspace
 from conformance.klis_scenario import LedgerScenario
+from tests.support.tables import for_each
 
 
 def observe(call: str, **more: Any) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def test_a_violation_names_agent_attempt_and_declaration_in_the_words_of_the_pro
 
 
 @pytest.mark.requirement("KO-3")
-@pytest.mark.parametrize(
+@for_each(
     ("declared", "call", "decision"),
     [
         ("MUTATES FILE:/a", "cat /a", "ALLOW"),
@@ -194,7 +195,7 @@ def test_only_what_was_granted_is_backed_up_and_nothing_of_the_workspace_stays(t
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "code"),
     [
         ({"call": "rm 'a"}, "INVALID_CALL"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from tests.support.tables import for_each
 from world.core import (
     AvailabilityContext,
     Computation,
@@ -76,7 +77,7 @@ def entered(domain: Domain, actor: ActorRef | None = None, **data: Any) -> Compu
 
 
 @pytest.mark.requirement("INT-7.4.2b", "INV-AC4")
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         "$system.timestamp",
@@ -167,7 +168,7 @@ def test_what_a_predicate_needs_is_found_without_evaluating_it(expression: Any, 
 
 
 @pytest.mark.requirement("INT-7.4.2e")
-@pytest.mark.parametrize(
+@for_each(
     ("path", "absent"),
     [
         ("meta.actor.meta.role", False),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.core.expressions import collection_functions as containers
 from world.core.expressions import numeric_functions as arithmetic
 from world.core.expressions import string_functions as texts
@@ -18,7 +19,7 @@ VALUES: list[Any] = [None, True, False, 0, 2, -1.5, "", "ab", "2", [], [1, [2]],
 
 
 @pytest.mark.requirement("HC-flow")
-@pytest.mark.parametrize(
+@for_each(
     ("function", "answers"),
     [
         (containers.size, [0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 2, 0, 2]),
@@ -126,7 +127,7 @@ def test_texts_are_searched_and_cut() -> None:
 
 
 @pytest.mark.requirement("HC-flow")
-@pytest.mark.parametrize(
+@for_each(
     ("value", "expected"),
     [
         ("12", 12), (" 12 ", 12), ("-3", -3), ("+3", 3), ("1.5x", 1.5), (".5", 0.5), ("5.", 5), ("1e3", 1000),

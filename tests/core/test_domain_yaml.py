@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.core import load_domain
 from world.errors import RefusedError
 from world.markup import load_yaml
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         ("0777", 777),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.core import Scope, compile_expression
 from world.core.expressions.expression import KINDS, MAX_EXPRESSION_DEPTH, OPERAND_LISTS, OPERANDS
 from world.core.expressions.expression_ast import check_expression, dependencies, operands, paths_read, reads_system
@@ -73,7 +74,7 @@ def test_every_kind_has_its_operands() -> None:
 
 
 @pytest.mark.requirement("HC-flow", "INT-3.4a")
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@for_each("kind", sorted(KINDS))
 def test_a_node_lacks_nothing_but_what_may_be_absent(kind: str) -> None:
     node = node_of(kind)
     assert check_expression(node) == []
@@ -95,7 +96,7 @@ def test_a_node_lacks_nothing_but_what_may_be_absent(kind: str) -> None:
 
 
 @pytest.mark.requirement("INT-7.4.2e")
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@for_each("kind", sorted(KINDS))
 def test_a_node_reads_what_its_operands_read(kind: str) -> None:
     node = node_of(kind)
     names = [name.removesuffix("?") for name in SINGLE.get(kind, ())]
@@ -118,7 +119,7 @@ def test_the_names_of_a_walk_and_the_context_are_no_dependencies() -> None:
     assert operands(5) == operands({"kind": "none"}) == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("node", "path", "sentence"),
     [
         (5, "$", "An expression is an object with a kind, not int."),
@@ -185,7 +186,7 @@ def test_texts_arrays_and_walks_are_bounded_exactly() -> None:
 
 
 @pytest.mark.requirement("HC-context")
-@pytest.mark.parametrize(
+@for_each(
     ("path", "value"),
     [
         ("a", {"b": [7]}),

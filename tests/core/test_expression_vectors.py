@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.vectors import evaluation_of, read_expression_case, unmarked
+from tests.support.tables import for_each
 from world.core.expressions.expression import KINDS
 from world.core.expressions.expression_ast import check_expression
 
@@ -33,13 +34,13 @@ def same(left: Any, right: Any) -> bool:
 
 
 @pytest.mark.requirement("HC-flow", "INT-3.4a")
-@pytest.mark.parametrize("case", CASES, ids=[f"{at}-{case['name']}" for at, case in enumerate(CASES)])
+@for_each("case", CASES, ids=[f"{at}-{case['name']}" for at, case in enumerate(CASES)])
 def test_an_expression_has_the_value_of_its_vector(case: dict[str, Any]) -> None:
     answer, expected = evaluation_of(case["input"], {}), case["expected"]
     assert same(unmarked(answer), expected), answer
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{at}-{case['name']}" for at, case in enumerate(CASES)])
+@for_each("case", CASES, ids=[f"{at}-{case['name']}" for at, case in enumerate(CASES)])
 def test_the_check_finds_unknown_kinds_and_nothing_else(case: dict[str, Any]) -> None:
     expression = case["input"]["expr"]
     unknown = any(f'"kind": "{kind}"' in json.dumps(expression) for kind in ("nope", "switch"))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_compute import CONTEXT, domain, effect_node, get, lit, put, run, seq, start
+from tests.support.tables import for_each
 from world.core import Domain, EffectAnswer, Invocation, apply, compute, genesis
 from world.core.availability import ACTOR
 from world.core.execution import MAX_EFFECTS, MAX_FLOW_DEPTH, MAX_PATCHES, Execution, StopError
@@ -22,7 +23,7 @@ HALF = "the text holds half of a surrogate pair, which UTF-8 cannot carry."
 
 
 @pytest.mark.requirement("HC-flow", "WP-hash")
-@pytest.mark.parametrize(
+@for_each(
     ("node", "code", "place", "message"),
     [
         ({"kind": "what"}, "INTERNAL_ERROR", "", "Unknown flow kind: what"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from conformance.vectors import flow_of
+from tests.support.tables import for_each
 from world.model.canonical_json import canonical_text
 
 CASES = json.loads((Path(__file__).parent.parent / "vectors" / "flow.json").read_text())["cases"]
@@ -32,7 +33,7 @@ DEVIATIONS = {
 @pytest.mark.requirement(
     "HC-flow", "HC-compute", "HC-snapshot", "IC-effects", "IC-validate", "IC-available", "IC-nostate"
 )
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@for_each("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_flow_ends_as_its_vector_says(case: dict[str, Any]) -> None:
     expected, answer = case["expected"], flow_of(case["input"])
     if case["name"] in DEVIATIONS:

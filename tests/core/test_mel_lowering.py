@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.core import load_domain, load_schema
 from world.core.mel.compiling import compile_mel
 from world.core.mel.flow_lowering import guard_id
@@ -56,7 +57,7 @@ def lit(value: Any) -> dict[str, Any]:
 INTENT = get("meta.intentId")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "lowered"),
     [
         ("1 + 2 * 3", {"kind": "add", "left": lit(1), "right": {"kind": "mul", "left": lit(2), "right": lit(3)}}),

@@ -14,6 +14,7 @@ import pytest
 
 from conformance.mel import mel_of
 from tests.cli.realm import CliRealm
+from tests.support.tables import for_each
 from world.core import load_schema
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_text
@@ -46,7 +47,7 @@ DEVIATIONS = AS_LATER | OTHERS
 
 
 @pytest.mark.requirement("IC-mel")
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@for_each("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_source_compiles_as_its_vector_says(case: dict[str, Any]) -> None:
     answer = mel_of(case["input"])
     if case["name"] in DEVIATIONS:
@@ -74,7 +75,7 @@ def test_every_deviation_is_a_case() -> None:
     assert DEVIATIONS.keys() <= BY_NAME.keys()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@for_each("case", CASES, ids=[case["name"] for case in CASES])
 def test_the_engine_loads_what_compiles_and_its_hash_is_the_schemas(case: dict[str, Any]) -> None:
     schema = mel_of(case["input"])["schema"]
     if schema is None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.test_compute import domain, get, lit, put, run, seq
 from tests.core.test_schema import faults, flow, patch, schema
+from tests.support.tables import for_each
 from world.core import Patch, load_schema, merge, set_, unset
 from world.core.execution import MAX_FLOW_DEPTH
 from world.core.validate import check_patch
@@ -41,14 +42,14 @@ def test_a_state_that_declares_such_a_name_is_refused_when_it_is_loaded(name: st
     assert faults(modelled(**{name: NUMBER})) == [("SCHEMA_ERROR", f"$.state.schema.properties.{name}")]
 
 
-@pytest.mark.parametrize("path", ["$x", "$x.y", "$mel", "$host.jobs", GUARDS])
-@pytest.mark.parametrize("op", ["set", "unset", "merge"])
+@for_each("path", ["$x", "$x.y", "$mel", "$host.jobs", GUARDS])
+@for_each("op", ["set", "unset", "merge"])
 def test_a_flow_that_writes_below_such_a_name_is_refused_when_it_is_loaded(path: str, op: str) -> None:
     value = None if op == "unset" else lit({})
     assert ("V-003", "$.actions.go.flow.path") in faults(flow(patch(path, value, op)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "patched",
     [
         set_("$x", 1), set_("$host", {}), set_("$mel.guards.intent.a", "i"), unset("$kept"), merge("$kept", {"a": 2}),
@@ -57,7 +58,7 @@ def test_a_flow_that_writes_below_such_a_name_is_refused_when_it_is_loaded(path:
     ],
     ids=repr,
 )  # fmt: skip
-@pytest.mark.parametrize("model", [False, True])
+@for_each("model", [False, True])
 def test_a_patch_that_writes_such_a_name_is_refused_whatever_describes_the_state(patched: Patch, model: bool) -> None:
     program = load_schema(modelled(count=NUMBER)) if model else domain(go=seq()).schema
     data = freeze({"count": 0, "$kept": {"a": 1}})

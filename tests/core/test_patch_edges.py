@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_domain import AddTodo, act, make, run
+from tests.support.tables import for_each
 from world.core import ActionContext, EffectAnswer, Patch, effect, merge, set_
 from world.core import validate as growth
 from world.core.derive import recompute
@@ -23,7 +24,7 @@ from world.model.snapshot import ErrorValue
 DATA = freeze({"a": {"b": [1, {"c": 2}]}, "n": 5, "none": None, "l": []})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("patch", "expected"),
     [
         (set_("a.b.0", 9), {"a": {"b": [9, {"c": 2}]}}),
@@ -58,7 +59,7 @@ def test_a_patch_changes_its_place_and_nothing_else(patch: Patch, expected: dict
     assert changed == freeze(wanted)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("patch", "code", "why"),
     [
         (unset(""), "TYPE_MISMATCH", "the data itself cannot be unset"),

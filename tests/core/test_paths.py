@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze, thaw
 from world.model.patch import Patch, apply_patch, apply_patches, merge, scope_allows, set_, unset
@@ -180,7 +181,7 @@ def test_a_malformed_patch_is_refused(wire: Any) -> None:
 
 
 @pytest.mark.requirement("INT-5.3")
-@pytest.mark.parametrize(
+@for_each(
     ("patterns", "patch", "allowed"),
     [
         (["data.profile.*"], set_("profile.name", 1), True),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.core import DomainSchema, load_schema
 from world.core.dependency_order import circles, computed_order
 from world.core.expressions.expression import MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_NODES
@@ -108,7 +109,7 @@ def test_every_fault_is_named_at_once() -> None:
 
 
 @pytest.mark.requirement("HC-flow")
-@pytest.mark.parametrize(
+@for_each(
     ("node", "code", "path"),
     [
         ({"kind": "while"}, "SCHEMA_ERROR", "$.actions.go.flow"),
@@ -145,7 +146,7 @@ def test_a_malformed_flow_is_refused(node: Any, code: str, path: str) -> None:
     assert (code, path) in faults(flow(node))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "node",
     [
         patch("items.3.done", lit(True)),
@@ -287,7 +288,7 @@ def test_computed_values_stand_behind_what_they_depend_on(edges: dict[str, list[
 
 
 @pytest.mark.requirement("IC-validate")
-@pytest.mark.parametrize(
+@for_each(
     ("spec", "value", "paths"),
     [
         ({"type": "object", "fields": {"a": {"type": "string", "required": True}}}, {}, [".a"]),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_second_states import REFUSED
+from tests.support.tables import for_each
 from world.core.execution import MAX_FLOW_DEPTH
 from world.core.fields import MAX_FIELD_DEPTH
 from world.core.flows.flow_lint import MAX_FLOW_NODES
@@ -292,7 +293,7 @@ FIELD_DEPARTURES: list[tuple[Any, list[str]]] = [
 
 
 @pytest.mark.requirement("IC-action")
-@pytest.mark.parametrize(("place", "value", "expected"), DEPARTURES)
+@for_each(("place", "value", "expected"), DEPARTURES)
 def test_one_departure_has_its_fault_and_no_other(place: str, value: Any, expected: list[tuple[str, str]]) -> None:
     assert faults(changed(place, value)) == sorted(expected)
 
@@ -363,7 +364,7 @@ def test_fields_have_50_levels_and_no_more() -> None:
 
 
 @pytest.mark.requirement("IC-validate")
-@pytest.mark.parametrize(("spec", "expected"), FIELD_DEPARTURES)
+@for_each(("spec", "expected"), FIELD_DEPARTURES)
 def test_one_departure_of_a_field_has_its_fault_and_no_other(spec: Any, expected: list[str]) -> None:
     assert faults(changed("state/fields/extra", spec)) == [(S, f"$.state.fields.extra{path}") for path in expected]
     assert faults(changed("actions/stop/input", spec)) == [(S, f"$.actions.stop.input{path}") for path in expected]

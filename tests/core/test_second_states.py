@@ -13,6 +13,7 @@ from tests import second_states as second
 from tests.core.test_state_model_agreement import NAMES, ROOTS, VALUES, fits, read
 from tests.plugins.forms import scaled
 from tests.second_forms import Bad
+from tests.support.tables import for_each
 from world.core.fields import read_field
 from world.core.state_model.checking import Checker
 from world.core.state_model.dialect import DIALECT, KEYWORDS, read_model
@@ -70,7 +71,7 @@ STATE_SCHEMAS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("schema", KEYWORDS_ALONE, ids=str)
+@for_each("schema", KEYWORDS_ALONE, ids=str)
 def test_each_keyword_accepts_what_the_page_says(schema: Any) -> None:
     for value in ODD:
         assert second.accepts(schema, value, {}) is fits(read(schema), value), value
@@ -168,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 """Schemas that the page refuses, with the place of the fault."""
 
 
-@pytest.mark.parametrize(("schema", "place"), REFUSED)
+@for_each(("schema", "place"), REFUSED)
 @pytest.mark.requirement("IC-validate")
 def test_what_the_page_refuses_is_refused_with_its_place(schema: Any, place: str) -> None:
     known: dict[str, Any] = {"$defs": {"X": {}}} if "$defs" not in schema else {}

@@ -30,6 +30,7 @@ from pydantic import (
 )  # fmt: skip
 
 from tests.core.test_state_models import CONTEXT, Anything, domain_of, made, refused, started
+from tests.support.tables import for_each
 from world.core import ActionContext, Domain, Invocation, compute, genesis, set_, unset
 from world.errors import RefusedError
 
@@ -229,7 +230,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.requirement("IC-action")
-@pytest.mark.parametrize(("kind", "field", "instead"), REFUSED, ids=[str(at) for at in range(len(REFUSED))])
+@for_each(("kind", "field", "instead"), REFUSED, ids=[str(at) for at in range(len(REFUSED))])
 def test_what_a_portable_schema_cannot_express_is_refused_with_the_field_and_what_to_write(
     kind: Any, field: dict[str, Any], instead: str
 ) -> None:

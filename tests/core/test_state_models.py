@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from tests.support.tables import for_each
 from world.core import ComputeContext, Domain, Invocation, Patch, compute, genesis, load_schema, merge, set_, unset
 from world.core.compute import Computation, apply
 from world.core.validate import check_input
@@ -150,7 +151,7 @@ WRONG_SHAPES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.requirement("IC-validate")
-@pytest.mark.parametrize(("field", "good", "bad"), GOOD_AND_BAD, ids=[one[0] for one in GOOD_AND_BAD])
+@for_each(("field", "good", "bad"), GOOD_AND_BAD, ids=[one[0] for one in GOOD_AND_BAD])
 def test_each_constraint_holds_on_both_sides_of_its_bound(field: str, good: list[Any], bad: list[Any]) -> None:
     for value in good:
         done = made(set_(field, value))
@@ -177,7 +178,7 @@ def test_the_faults_of_states_are_recorded_in_these_sentences() -> None:
 
 
 @pytest.mark.requirement("IC-validate")
-@pytest.mark.parametrize(("path", "value"), WRONG_SHAPES)
+@for_each(("path", "value"), WRONG_SHAPES)
 def test_a_value_of_another_type_or_name_does_not_fit(path: str, value: Any) -> None:
     assert refused(set_(path, value))[0] in ("TYPE_MISMATCH", "INVALID_STATE", "PATH_NOT_FOUND")
 

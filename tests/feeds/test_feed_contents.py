@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.feeds.feeding import SIGNED, Feeding, act, deliver, depot, receiving, state_of
+from tests.support.tables import for_each
 from world.errors import DamagedLogError
 from world.events.codec import TOPICS
 from worldprotocol import Realm
@@ -120,7 +121,7 @@ def test_a_file_that_cannot_be_written_is_tried_again(fed: Feeding) -> None:
     assert state_of(feed)["lastFailure"]["code"] == "FILE_FAILED"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "words"),
     [
         ({}, "either a url or a file"),

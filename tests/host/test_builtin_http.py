@@ -16,6 +16,7 @@ import pytest
 from host import EffectFailure
 from tests.host.effect_calls import HANDLERS, make
 from tests.support.patience import PATIENCE_S
+from tests.support.tables import for_each
 from world.errors import RefusedError
 
 
@@ -265,7 +266,7 @@ def test_the_environment_sends_nobody_elsewhere(server: Server, monkeypatch: pyt
     assert get(server, "/echo")["status"] == 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("params", "path"),
     [
         ({}, "$.url"),

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
+from tests.support.tables import for_each
 from world.model.secrets.references import has_reference, references
 
 VALUE = "pä\"s\\w/o rd'<!*>&+\N{GRINNING FACE}"
@@ -59,7 +60,7 @@ WAYS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.requirement("CARD-audit")
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_no_usual_way_to_write_a_value_is_left(way: str) -> None:
     mask = ValueMask([VALUE])
     left = mask.text(f"before {WAYS[way](VALUE)} after")

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host.workspace.names import name_of, path_of
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.resources.names import NameComparison
 from world.klis.resources.resource_reading import canonical_resource, read_resource
@@ -68,7 +69,7 @@ def test_a_text_is_the_name_of_its_path_or_is_refused(text):
     assert path is None or name_of(path) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "name"),
     [
         (b"", "/"),

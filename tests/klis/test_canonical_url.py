@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.plugins.forms import scaled
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.resources.canonical_url import canonical_url
 from world.klis.resources.resource_reading import canonical_resource, read_resource
@@ -136,7 +138,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@for_each("text", REFUSED)
 def test_a_url_with_two_readings_is_refused(text: str) -> None:
     with pytest.raises(RefusedError) as refused:
         canonical_url(text)
@@ -145,15 +147,15 @@ def test_a_url_with_two_readings_is_refused(text: str) -> None:
         canonical_resource(f"URL:{text}")
 
 
-@pytest.mark.parametrize(("text", "wanted"), READ)
+@for_each(("text", "wanted"), READ)
 def test_a_url_with_one_reading_is_brought_into_its_form(text: str, wanted: str) -> None:
     assert canonical_url(text).text == wanted
     assert canonical_resource(f"URL:{text}").text == f"URL:{wanted}"
     every_reader_agrees(text)
 
 
-@given(st.sampled_from([chr(one) for one in range(0x80, 0x30000) if chr(one).isalnum()]))
-@settings(max_examples=2_000)
+@given(st.deferred(lambda: st.sampled_from([chr(one) for one in range(0x80, 0x30000) if chr(one).isalnum()])))
+@settings(max_examples=scaled(2_000, ci=500))
 def test_a_name_with_any_letter_has_one_host_for_each_reader(letter: str) -> None:
     for host in (letter, f"a{letter}", f"{letter}a", f"{letter}{letter.lower()}"):
         if _is_accepted(f"https://{host}.example/"):

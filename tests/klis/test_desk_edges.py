@@ -9,6 +9,7 @@ import pytest
 
 from tests.klis.lease_game import CHANNEL
 from tests.klis.test_desk import IMPOSSIBLE, SIGNED, Office, granted
+from tests.support.tables import for_each
 from world.errors import DamagedLogError, RefusedError
 from world.events import lease_events as events
 from world.events.base import Event
@@ -53,7 +54,7 @@ def test_the_last_moment_of_a_lease_is_one_of_its_time() -> None:
 
 
 @pytest.mark.requirement("KP-4a", "CARD-replay")
-@pytest.mark.parametrize("history", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+@for_each("history", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
 def test_a_history_that_cannot_be_says_what_contradicts_it(history: list[Event]) -> None:
     with pytest.raises(DamagedLogError) as caught:
         ledger_of(*history)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from host.observation import Operations
 from host.workspace import Workspace
 from tests.klis.test_manifest import document, read, refusal
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
@@ -39,7 +40,7 @@ PAIRS = [(canonical, other) for canonical, others in FORMS for other in others]
 
 
 @pytest.mark.requirement("KM-6.3")
-@pytest.mark.parametrize(("canonical", "other"), PAIRS)
+@for_each(("canonical", "other"), PAIRS)
 def test_every_form_of_a_host_is_one_place_and_a_manifest_names_its_canonical_form(canonical: str, other: str) -> None:
     for port in ("", ":8080"):
         text, wanted = f"URL:http://{other}{port}/a", f"URL:http://{canonical}{port}/a"
@@ -51,7 +52,7 @@ def test_every_form_of_a_host_is_one_place_and_a_manifest_names_its_canonical_fo
     assert recorded == canonical_resource(f"URL:http://{canonical}/*")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "host",
     [
         *(

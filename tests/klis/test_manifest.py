@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from tests.support.tables import for_each
 from world.errors import DamagedLogError, RefusedError
 from world.klis.manifest import (
     MAX_MANIFEST_CHARS,
@@ -92,7 +93,7 @@ def contradicts(*scope: Any, **fields: Any) -> RefusedError:
 
 
 @pytest.mark.requirement("KM-5", "KM-6.1", "KM-6.2", "KM-6.3", "KM-6.4", "KM-7.2", "KM-4.3")
-@pytest.mark.parametrize(("told", "expected"), VALIDATIONS)
+@for_each(("told", "expected"), VALIDATIONS)
 def test_validation_answers_as_the_vectors_say(told: dict[str, Any], expected: Any) -> None:
     if isinstance(expected, dict) and "reject" in expected:
         assert refusal(told).code == expected["reject"]
@@ -157,8 +158,7 @@ def test_confidence_is_a_name_or_a_number(told: Any, expected: str) -> None:
 
 
 def test_a_triple_from_the_log_is_the_triple_that_was_written() -> None:
-    for text in ("DELETES FILE:/a", "CONSUMES URL:https://h/a/*", "MUTATES DB:localhost/users"):
-        triple = read(text).triples[0]
+    for triple in read("DELETES FILE:/a", "CONSUMES URL:https://h/a/*", "MUTATES DB:localhost/users").triples:
         wire = triple.to_wire()
         assert read_triple(wire["predicate"], wire["resource"], confidence=wire["confidence"]) == triple
         assert read_claim(triple.claim()) == triple
@@ -171,7 +171,7 @@ def test_a_triple_in_the_log_that_cannot_be_is_damage(told: tuple[str, str]) -> 
 
 
 @pytest.mark.requirement("KM-6.1")
-@pytest.mark.parametrize(
+@for_each(
     ("change", "path"),
     [
         ({"ver": "2.0"}, "$.ver"),
@@ -235,7 +235,7 @@ def test_text_that_is_no_json_object_is_malformed(told: Any) -> None:
     assert refusal(told).code == "MALFORMED_SCHEMA"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "a: &x [1]\nb: *x",
@@ -480,8 +480,8 @@ def test_a_rename_that_leads_nowhere_or_twice_is_a_contradiction(scope: list[str
 
 
 @pytest.mark.requirement("KM-7.2")
-@pytest.mark.parametrize("predicate", [one.value for one in Predicate if one is not Predicate.DEPENDS_ON])
-@pytest.mark.parametrize("name", ["FILE:/", "FILE:/*", "STATE:/*", "API_ENDPOINT:/", "URL:https://h/*"])
+@for_each("predicate", [one.value for one in Predicate if one is not Predicate.DEPENDS_ON])
+@for_each("name", ["FILE:/", "FILE:/*", "STATE:/*", "API_ENDPOINT:/", "URL:https://h/*"])
 def test_a_global_scope_is_refused(predicate: str, name: str) -> None:
     refused = refusal(document("CONSUMES SYMBOL:a", f"{predicate} {name}"))
     assert (refused.code, refused.details["path"]) == ("GLOBAL_SCOPE", "$.scope[1].resource")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import SATISFIED_BY, Declaration, Seen, outside_resource, violation
 from world.klis.predicate import Predicate
@@ -36,8 +37,8 @@ def seen(predicate: str, resource: str, **more: object) -> Seen:
 
 
 @pytest.mark.requirement("KO-3")
-@pytest.mark.parametrize("declared", list(Predicate))
-@pytest.mark.parametrize("observed", list(Predicate))
+@for_each("declared", list(Predicate))
+@for_each("observed", list(Predicate))
 def test_a_declared_predicate_covers_exactly_what_the_table_says(declared: Predicate, observed: Predicate) -> None:
     ground = declaration((declared.value, "FILE:/a.txt"))
     assert ground.covers(seen(observed.value, "FILE:/a.txt")) is (observed.value in SATISFIES[declared.value])
@@ -138,8 +139,8 @@ def test_what_nothing_made_use_of_is_unused_and_reading_does_not_use_a_deletion(
 
 
 @pytest.mark.requirement("KO-4")
-@pytest.mark.parametrize("declared", list(Predicate))
-@pytest.mark.parametrize("observed", list(Predicate))
+@for_each("declared", list(Predicate))
+@for_each("observed", list(Predicate))
 def test_only_an_effect_that_a_predicate_lets_an_agent_do_is_a_use_of_it(
     declared: Predicate, observed: Predicate
 ) -> None:

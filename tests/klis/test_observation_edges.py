@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.klis.observation import OUTSIDE, Declaration, Seen, outside_resource, shown, violation
 from world.klis.predicate import Predicate
 from world.klis.resources.resource_reading import canonical_resource, read_resource
@@ -27,7 +28,7 @@ READ = "What agents need to read there is named in [workspace] read of world.tom
 
 
 @pytest.mark.requirement("KO-3.1")
-@pytest.mark.parametrize(
+@for_each(
     ("declared", "attempted", "sentence"),
     [
         ([], "MUTATES FILE:/a", "MUTATES on /a but declared nothing there. "),

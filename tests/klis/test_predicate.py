@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.predicate import GROUP_OF, OPPOSED, Predicate, compatible, read_predicate
 from world.klis.scope import severity
@@ -25,7 +26,7 @@ COMPARISONS = [
 
 
 @pytest.mark.requirement("KP-2a")
-@pytest.mark.parametrize(("case", "held", "requested", "expected"), COMPARISONS)
+@for_each(("case", "held", "requested", "expected"), COMPARISONS)
 def test_the_matrix_answers_as_the_vectors_say(case: str, held: str, requested: str, expected: bool) -> None:
     assert compatible(Predicate(held), Predicate(requested)) is expected, case
 

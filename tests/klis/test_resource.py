@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.code import references
 from world.errors import DamagedLogError, RefusedError
 from world.klis.resources.names import BYTE_WISE, NameComparison
@@ -202,7 +203,7 @@ def test_a_relative_name_is_refused_by_both_readings(text: str) -> None:
 
 
 @pytest.mark.requirement("KM-6.3", "KP-wild")
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "FILE:/*/a",
@@ -238,8 +239,8 @@ def test_an_unknown_type_is_refused_and_the_known_ones_are_named() -> None:
     assert "DATABASE_TABLE" in refused.message
 
 
-@pytest.mark.parametrize("character", ["\n", "\0", "\x7f", "\x85", "\u2028", "\ud800"])
-@pytest.mark.parametrize("text", ["FILE:/a{}b", "SYMBOL:a{}", "URL:https://h/{}"])
+@for_each("character", ["\n", "\0", "\x7f", "\x85", "\u2028", "\ud800"])
+@for_each("text", ["FILE:/a{}b", "SYMBOL:a{}", "URL:https://h/{}"])
 def test_control_characters_and_half_characters_are_refused(text: str, character: str) -> None:
     assert refusal(text.format(character)).code == "AMBIGUOUS_RESOURCE"
 
@@ -274,7 +275,7 @@ def test_a_refusal_is_the_same_the_second_time() -> None:
 
 
 @pytest.mark.requirement("KM-4", "KM-4.2a")
-@pytest.mark.parametrize(
+@for_each(
     ("told", "expected"),
     [
         ("HTTPS://Example.COM:443/a", "https://example.com/a"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.errors import DamagedLogError, RefusedError
 from world.klis.resources.names import NameComparison
 from world.klis.resources.resource import Resource, recorded_resource
@@ -41,7 +42,7 @@ def refused(text: Any, **options: Any) -> RefusedError:
 
 
 @pytest.mark.requirement("KM-4", "KM-6.3", "KP-6")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "code", "sentence"),
     [
         (5, "MALFORMED_SCHEMA", "5 at $.here is no text."),
@@ -192,7 +193,7 @@ def test_the_limits_are_those_of_the_settings_unless_others_are_given() -> None:
 
 
 @pytest.mark.requirement("KM-4.2a", "KP-wild")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "canonical", "key", "ancestors"),
     [
         ("FILE:/", "FILE:/", "FILE:/", []),

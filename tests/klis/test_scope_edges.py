@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.klis.test_desk import Office
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.kernel import arbitrate, judge
 from world.klis.manifest import read_manifest
@@ -23,7 +24,7 @@ def manifest(*scope: str, ordered: bool = False, settings: KlisSettings | None =
 
 
 @pytest.mark.requirement("KM-6.4", "KM-3.3", "KP-wild")
-@pytest.mark.parametrize(
+@for_each(
     ("scope", "leased"),
     [
         (["MUTATES FILE:/a/*", "DELETES FILE:/a"], ["DELETES FILE:/a"]),
@@ -51,7 +52,7 @@ def test_what_is_leased_of_an_ordered_scope(scope: list[str], leased: list[str])
 
 
 @pytest.mark.requirement("KM-6.4", "KM-3.3", "KP-1")
-@pytest.mark.parametrize(
+@for_each(
     ("scope", "ordered", "places"),
     [
         (["DELETES FILE:/a", "CONSUMES FILE:/a"], False, ("0", "1")),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.klis.settings import AUTHENTICATION, KlisSettings
 from world.model.canonical_json import canonical_text, read_json
@@ -48,7 +49,7 @@ def test_the_operator_may_allow_every_width() -> None:
     assert KlisSettings.read({"min_subtree_depth": 0}).min_subtree_depth == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "told",
     [
         {"max_tripels": 5},

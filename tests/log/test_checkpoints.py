@@ -16,6 +16,7 @@ from pymerkle import InmemoryTree  # type: ignore[import-untyped]
 from pymerkle.proof import InclusionProof  # type: ignore[import-untyped]
 
 from tests.golden.garden import record
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.log import TreeHead, verify_consistency, verify_inclusion
 from world.log.merkle import consistency_proof, inclusion_proof, leaf_hash, subtrees_of, tree_root
@@ -112,7 +113,7 @@ def test_several_signatures_are_checked_and_unknown_ones_are_kept() -> None:
     assert check_signatures(bad, [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         f"{TEXT}\n".encode(),
@@ -158,7 +159,7 @@ def test_a_published_checkpoint_is_read_and_written_back() -> None:
     assert Trusted((KEYS["sum"],), "go.sum database tree").check(read_checkpoint(VECTORS["published"].encode())) == ()
 
 
-@pytest.mark.parametrize("text", VECTORS["invalidCheckpoints"])
+@for_each("text", VECTORS["invalidCheckpoints"])
 def test_what_is_no_checkpoint_is_refused(text: str) -> None:
     with pytest.raises(RefusedError) as raised:
         read_checkpoint(text.encode())

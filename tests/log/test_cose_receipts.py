@@ -21,6 +21,7 @@ from tlog_scales.tlog import ConsistencyProof, ConsistencyProofInvalid
 
 from tests.golden.garden import record
 from tests.log.test_receipts import KEY, ORIGIN, WITNESS, signed, subjects
+from tests.support.tables import for_each
 from world.errors import DamagedLogError, RefusedError
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.proofs.checkpoint import Trusted, checkpoint_of
@@ -289,7 +290,7 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@for_each("name", CHANGES)
 def test_each_part_of_a_receipt_has_one_form(receipt: bytes, name: str) -> None:
     change, clause = CHANGES[name]
     assert change(receipt) != receipt

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.errors import WorldProtocolError
 from world.log import open_log, parse_address
 from world.masking import MASK, masked
@@ -55,7 +56,7 @@ def said_of(address: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 def test_no_form_of_an_address_shows_its_password(form: str) -> None:
     said = said_of(form.replace("{}", SECRET))
     assert SECRET not in said

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.garden import record
+from tests.plugins.forms import scaled
 from tests.support.patience import PATIENCE_S
 from world.errors import DamagedLogError, RefusedError
 from world.log import TreeHead, open_log
@@ -212,7 +213,7 @@ def files(garden: Realm) -> list[bytes]:
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.slow
 def test_no_changed_byte_is_accepted(files: list[bytes], verifier: ModuleType) -> None:
-    @settings(max_examples=400)
+    @settings(max_examples=scaled(400, ci=100))
     @given(st.sampled_from(files), st.data())
     def change(data: bytes, draw: st.DataObject) -> None:
         whole = bytearray(data)
@@ -278,7 +279,7 @@ JSON = st.recursive(
 
 @pytest.mark.slow
 def test_no_file_makes_either_of_them_crash(files: list[bytes], verifier: ModuleType) -> None:
-    @settings(max_examples=200)
+    @settings(max_examples=scaled(200, ci=60))
     @given(st.sampled_from(files), st.data())
     def try_one(data: bytes, draw: st.DataObject) -> None:
         told = json.loads(data)

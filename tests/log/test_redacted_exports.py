@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
+from tests.support.tables import for_each
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.events.codec import TOPICS
@@ -321,7 +322,7 @@ def test_rules_are_read_strictly() -> None:
 
 
 @pytest.mark.requirement("KM-7.3")
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "state", "hidden"),
     [
         ("resources", '{"resource":"FILE:/a"}', True),

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.log.test_audit import fill
+from tests.support.tables import for_each
 from world.log import open_log
 from world.log.backends import sqlite, sqlite_checkpoints
 from world.log.backends.sqlite_checkpoints import has_wal_reset_fault
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "expected"),
     [
         ((3, 40, 1), True),

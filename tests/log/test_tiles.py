@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tlog_scales.reader import TilesReader
 
+from tests.support.tables import for_each
 from tests.support.tlog_client import Tree, index_path, is_consistent, leaf
 from world.errors import RefusedError
 from world.log import EventLog, NewEvent, open_log
@@ -92,7 +93,7 @@ def test_a_tile_is_named_as_the_specification_says() -> None:
             assert tile.path == index_path(index) + ("" if width == 256 else f".p/{width}")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "", "0", "00", "0000", "1", "-01", "+01", "x00", "001/002", "x001", "x001/", "x000/001", "x001/x002",
@@ -107,7 +108,7 @@ def test_other_names_name_no_tile(name: str) -> None:
     assert refused.value.code == "NOT_FOUND"
 
 
-@pytest.mark.parametrize("level", ["", "00", "01", "64", "99", "100", "-1", "+1", "1.0", "٠", "entries", "9" * 400])
+@for_each("level", ["", "00", "01", "64", "99", "100", "-1", "+1", "1.0", "٠", "entries", "9" * 400])
 def test_other_texts_are_no_level(level: str) -> None:
     with pytest.raises(RefusedError) as refused:
         read_level(level)

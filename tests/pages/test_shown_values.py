@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.read_models.archive import WorldRow
 from worldprotocol.server.pages.lineage_drawing import draw
 from worldprotocol.server.pages.page_call import _environment
@@ -17,7 +18,7 @@ from worldprotocol.server.pages.wait_drawing import draw_waits
 NOW = 1_767_225_600_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         ("tea", "tea"),

@@ -34,6 +34,7 @@ from tests.projections.catalogs import (
     told,
     types,
 )
+from tests.support.tables import for_each
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
 from world.model.actor import ActorRef
@@ -51,7 +52,7 @@ WHOLE = [case for case in VECTORS if not case["name"].startswith(PARTS)]
 
 
 @pytest.mark.requirement("INT-7.4.1", "INT-7.4.3a", "INT-7.4.3b", "INT-7.4.4a", "INV-AC1", "INV-AC2")
-@pytest.mark.parametrize("case", WHOLE, ids=[case["name"] for case in WHOLE])
+@for_each("case", WHOLE, ids=[case["name"] for case in WHOLE])
 def test_a_catalog_of_six_actions_has_the_list_and_the_hash_of_its_vector(case: dict[str, Any]) -> None:
     given_ = case["input"]
     catalog = PROJECTOR.project_action_catalog(request(*SIX, schema=given_["schemaHash"], pruning=given_["pruning"]))
@@ -77,7 +78,7 @@ def test_an_action_without_a_predicate_is_available(actor: ActorRef | None) -> N
 
 
 @pytest.mark.requirement("INT-7.4.2a", "INT-7.4.2d")
-@pytest.mark.parametrize(
+@for_each(
     ("expression", "expected"),
     [
         (get("flag"), ("available", None)),
@@ -171,7 +172,7 @@ def test_a_predicate_past_a_bound_is_indeterminate() -> None:
 
 
 @pytest.mark.requirement("INT-3.4b")
-@pytest.mark.parametrize(
+@for_each(
     ("function", "expected"),
     [
         (lambda ctx: True, ("available", None)),
@@ -345,7 +346,7 @@ def test_a_request_is_read_from_its_wire_form() -> None:
     assert CatalogRequest.read({**wire, "actor": None, "mode": None, "pruning": None}).mode == "llm"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"mode": "all"},

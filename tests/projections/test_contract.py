@@ -20,6 +20,7 @@ from projections import (
     ask,
     projection,
 )
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes, read_json
@@ -141,7 +142,7 @@ def test_what_is_given_is_the_same_before_and_after_it_was_written_to_a_log(payl
 
 
 @pytest.mark.requirement("INT-7.1")
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "wire"),
     [
         (None, {"kind": "none"}),
@@ -169,7 +170,7 @@ async def later() -> None:
 
 
 @pytest.mark.requirement("INT-7.1", "INT-9.2", "INV-P1")
-@pytest.mark.parametrize(
+@for_each(
     ("make", "told"),
     [
         (lambda: 5, "int 5"),
@@ -300,7 +301,7 @@ def test_functions_that_only_begin_when_they_are_called_are_refused():
 
 
 @pytest.mark.requirement("INV-P4", "INT-9.2", "INV-P1", "INT-7.1")
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         set_("todos", []),

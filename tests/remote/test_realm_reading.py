@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.remote.yards import OVER_HTTP, Yard
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted
 from world.read_models.blame import Blame
@@ -51,7 +52,7 @@ READS: dict[str, Callable[[Realm], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", READS)
+@for_each("what", READS)
 def test_what_is_read_equals_what_the_log_has(yard: Yard, what: str) -> None:
     with yard.reading() as log:
         expected = READS[what](log)

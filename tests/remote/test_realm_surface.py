@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.served import Served, forked_server, founded
+from tests.support.tables import for_each
 from world.engine.lease_commands import LeaseCommands
 from world.errors import RefusedError
 from worldprotocol.api.actions import Actions
@@ -102,7 +103,7 @@ def test_every_method_has_the_parameters_of_the_local_one(what: str) -> None:
         assert [str(found[one]) for one in expected] == [str(one) for one in expected.values()], name
 
 
-@pytest.mark.parametrize(("what", "name"), [(what, name) for what, names in ELSEWHERE.items() for name in names])
+@for_each(("what", "name"), [(what, name) for what, names in ELSEWHERE.items() for name in names])
 def test_what_is_elsewhere_refuses_and_says_where(served: Served, what: str, name: str) -> None:
     with Realm.connect(served.url, token=served.place.tokens["all"]) as realm:
         found: Any = realm

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.plugins.forms import scaled
 from tests.server.served import Served
+from tests.support.tables import for_each
 from worldprotocol.server.answers import SCHEMAS
 from worldprotocol.server.operation_table import OPERATIONS
 
@@ -59,7 +60,7 @@ def test_every_part_of_a_path_is_a_described_parameter(document: dict[str, Any])
             assert sorted(declared) == sorted(re.findall(r"{(\w+)}", path)), told["operationId"]
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@for_each("name", OPERATIONS)
 def test_every_operation_has_examples_that_fit_their_schemas(document: dict[str, Any], name: str) -> None:
     told = described(document, name)
     shared = {"components": document["components"]}

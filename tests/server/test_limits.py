@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.server.served import ORDER, PATH, Served, forked_server, founded, serving
+from tests.support.tables import for_each
 from worldprotocol.server.call import answer
 from worldprotocol.server.limits import Rates, Waits
 from worldprotocol.server.problems import TooManyRequestsError
@@ -78,7 +79,7 @@ def test_an_ambiguous_length_is_refused_and_no_second_request_is_read(tight: Ser
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         b"", b"{", b"null", b"[]", b"NaN", b'"x"', b"\xff\xfe", b"{}", b'{"type": 5}', b'{"type": ""}',
@@ -97,7 +98,7 @@ def test_a_malformed_body_is_a_problem_and_never_a_fault(tight: Served, body: by
     assert b"application/problem+json" in answer
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         f"{PATH}/worlds/..%2f..%2fetc%2fpasswd", f"{PATH}/worlds/%00", f"{PATH}/worlds/HEAD/state?path=%00",

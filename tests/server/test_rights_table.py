@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.kiosk import handlers, kiosk
 from tests.server.served import NO_TLS, Served, founded
+from tests.support.tables import for_each
 from world.events.verification import RIGHTS
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
@@ -118,8 +119,8 @@ def test_no_operation_accepts_a_token_that_is_not_in_force(
             assert (status, code) == (401, expected), what
 
 
-@pytest.mark.parametrize("right", [*RIGHTS, None])
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@for_each("right", [*RIGHTS, None])
+@for_each("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_an_operation_needs_one_of_its_rights(
     served: Served, tokens: dict[str | None, str], operation: Operation, right: Any
 ) -> None:
@@ -131,7 +132,7 @@ def test_an_operation_needs_one_of_its_rights(
         assert (status, code) == (403, "RIGHT_MISSING")
 
 
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@for_each("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_an_operation_without_credentials_is_refused_unless_it_is_public(served: Served, operation: Operation) -> None:
     status, code = asked(served, operation, None)
     assert (status < 400) if operation.is_public else (status, code) == (401, "SIGN_IN_REQUIRED")

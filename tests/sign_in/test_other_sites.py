@@ -14,6 +14,7 @@ import pytest
 from tests.pages.pages_of import PAGES_PATH, signed_in, signing
 from tests.server.served import NO_TLS, ORDER, PATH, Served, founded
 from tests.server.test_rights_table import PARAMETERS
+from tests.support.tables import for_each
 from worldprotocol.server.limits import HostLimit, is_own_origin
 from worldprotocol.server.operation_table import OPERATIONS
 from worldprotocol.server.pages.page_table import PAGES
@@ -129,7 +130,7 @@ def test_the_api_reads_json_only_and_takes_no_cookie(served: Served, ann: httpx.
     assert size(served) == before
 
 
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@for_each("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_no_operation_is_offered_to_other_origins(served: Served, operation: Any) -> None:
     path = operation.path.format(**PARAMETERS)
     with served.client("all") as client:
@@ -173,7 +174,7 @@ ESCAPES = [
 ]
 
 
-@pytest.mark.parametrize("path", ESCAPES)
+@for_each("path", ESCAPES)
 def test_no_path_leads_out(served: Served, ann: httpx.Client, path: str) -> None:
     bearer = {"Authorization": f"Bearer {served.place.tokens['all']}"}
     answer = raw(served, path, ann, bearer)

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, canonical_text, digest, read_json, sha256_hex, utf16_key
 from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze, thaw
@@ -113,7 +114,7 @@ def test_a_surrogate_pair_sorts_before_the_private_area():
     assert canonical_text({"\ue000": 1, "\U0001f600": 2}) == '{"\U0001f600":2,"\ue000":1}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         (1.0, "1"),
@@ -155,7 +156,7 @@ def test_the_digest_is_the_hash_of_the_text():
 # Refusals
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "path"),
     [
         (math.nan, "$"),
@@ -223,7 +224,7 @@ def test_a_value_that_became_shallow_again_may_be_wrapped_again():
     assert canonical_text(freeze({"x": {}}).with_item("x", shallow.with_item("b", shallow)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "code"),
     [
         ("", "MALFORMED_JSON"),
@@ -297,7 +298,7 @@ MUTATORS = [
 
 
 @pytest.mark.requirement("INT-4.2", "INT-10.1")
-@pytest.mark.parametrize("mutate", MUTATORS)
+@for_each("mutate", MUTATORS)
 def test_a_frozen_tree_cannot_be_changed(mutate):
     tree = freeze({"a": 1, "list": [3, {"b": 1}]})
     with pytest.raises((TypeError, AttributeError)):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze, thaw
@@ -40,8 +41,8 @@ def nested(value: Any, levels: int, kind: str) -> Any:
 
 
 @pytest.mark.requirement("WP-hash", "INT-6.2.1")
-@pytest.mark.parametrize("odd", ODD, ids=repr)
-@pytest.mark.parametrize("kind", ["list", "dict", "both"])
+@for_each("odd", ODD, ids=repr)
+@for_each("kind", ["list", "dict", "both"])
 def test_the_text_of_a_node_is_canonical_however_deep_its_odd_parts_are(odd: Any, kind: str) -> None:
     for levels in range(1, 5):
         plain = nested(odd, levels, kind)
@@ -146,7 +147,7 @@ def test_what_was_deep_once_may_be_put_deep_when_it_is_shallow_again() -> None:
     assert holder.with_appended(shallow)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "where", "sentence"),
     [
         (float("nan"), "$", "nan is no JSON number."),

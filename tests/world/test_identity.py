@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.vectors import unmarked
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.model.canonical_json import read_json
 from world.model.identity import (
@@ -50,7 +51,7 @@ def vectors(name: str) -> list[Any]:
 
 
 @pytest.mark.requirement("INT-6.2.1", "INV-I2")
-@pytest.mark.parametrize("case", vectors("intent_key"))
+@for_each("case", vectors("intent_key"))
 def test_an_intent_has_the_key_of_its_vector(case):
     given, body = unmarked(case["input"]), unmarked(case["input"]["body"])
     key = intent_key(given["schemaHash"], body["type"], body.get("input"), body.get("scopeProposal"))
@@ -58,7 +59,7 @@ def test_an_intent_has_the_key_of_its_vector(case):
 
 
 @pytest.mark.requirement("INT-6.2.1", "INV-I2", "INT-5.1")
-@pytest.mark.parametrize("case", vectors("intent_key"))
+@for_each("case", vectors("intent_key"))
 def test_a_body_that_can_be_read_has_the_key_of_its_vector(case):
     wire = unmarked(case["input"]["body"])
     if case["name"] in NO_BODIES:
@@ -70,7 +71,7 @@ def test_a_body_that_can_be_read_has_the_key_of_its_vector(case):
 
 
 @pytest.mark.requirement("INT-7.4.4a", "INV-AC2")
-@pytest.mark.parametrize("case", vectors("catalog_hash"))
+@for_each("case", vectors("catalog_hash"))
 def test_a_catalog_has_the_hash_of_its_vector(case):
     given = unmarked(case["input"])
     assert catalog_hash(**_catalog(given)) == case["expected"]["catalogHash"]
@@ -81,7 +82,7 @@ def _catalog(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("WP-hash", "WP-world")
-@pytest.mark.parametrize("case", vectors("snapshot_hash"))
+@for_each("case", vectors("snapshot_hash"))
 def test_a_snapshot_has_the_hash_of_its_vector(case):
     given, expected = unmarked(case["input"]), case["expected"]
     snapshot = snapshot_hash(given["snapshot"])
@@ -198,9 +199,9 @@ def jcs_sha256(value: Any) -> str:
 
 
 @pytest.mark.requirement("WP-outcome", "WP-hash")
-@pytest.mark.parametrize("status", ["idle", "computing", "pending", "error", "completed", "failed", ""])
-@pytest.mark.parametrize("errors", [[], [ERROR], [ERROR, {**ERROR, "code": "Y"}]])
-@pytest.mark.parametrize(
+@for_each("status", ["idle", "computing", "pending", "error", "completed", "failed", ""])
+@for_each("errors", [[], [ERROR], [ERROR, {**ERROR, "code": "Y"}]])
+@for_each(
     ("last_error", "pending", "outcome"),
     [(None, [], "completed"), (ERROR, [], "failed"), (None, ["r-1"], "failed"), (ERROR, ["r-1"], "failed")],
 )

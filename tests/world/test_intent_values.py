@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.support.tables import for_each
 from world.clock import ManualClock, SequentialIds, SystemClock, SystemIds, uuid7
 from world.errors import RefusedError
 from world.model.actor import ActorRef
@@ -130,7 +131,7 @@ def test_one_field_has_one_name_on_the_wire(kind, wire, path):
 
 
 @pytest.mark.requirement("INT-3.1", "INT-3.2", "INT-5.1", "INT-5.2", "INT-5.3")
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "data", "path"),
     [
         (ActorRef, {"actorId": "", "kind": "human"}, "$.actorId"),
@@ -183,7 +184,7 @@ def test_a_refusal_does_not_repeat_what_was_sent():
 
 
 @pytest.mark.requirement("INT-4.2", "INV-I1")
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda i: setattr(i, "intent_id", "other"),

@@ -17,6 +17,7 @@ import pytest
 
 from tests.pipeline.shop import Bank, Shop, house, open_shop, shop
 from tests.pipeline.test_sources import click, till
+from tests.plugins.forms import scaled
 from tests.support.patience import PATIENCE_S
 from tests.world.sharing_child import lease, seen
 from world.clock import ManualClock, SystemClock, SystemIds
@@ -196,7 +197,7 @@ def often_switched() -> Iterator[None]:
 
 
 @pytest.mark.requirement("CARD-replay", "WP-lineage")
-@pytest.mark.parametrize(("readers", "commits"), [(2, 150), pytest.param(8, 1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("readers", "commits"), [(2, 150), (8, scaled(1_000, ci=300))])
 @pytest.mark.slow
 def test_readers_see_committed_states_only_and_in_order(
     tmp_path: Path, readers: int, commits: int, often_switched: None

@@ -13,6 +13,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import _ORDINARY, _frozen_record, _wire_form, decode_event, record_event
@@ -131,7 +132,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("value", STRANGE.values(), ids=STRANGE)
+@for_each("value", STRANGE.values(), ids=STRANGE)
 def test_what_msgspec_writes_otherwise_is_not_ordinary(value: Any) -> None:
     event = bound({"kind": "auto_approve", "value": value})
     assert _ORDINARY[ActorBound].record(event) is None

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 import worldprotocol
 from tests.pipeline.shop import house, open_shop, shop
+from tests.support.tables import for_each
 from world.model.decision import DecisionRecord
 from world.model.immutable_json import FrozenDict
 from world.model.short_repr import MAX_REPR, short_repr
@@ -79,7 +80,7 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_a_representation_is_one_line_that_identifies_the_value(name: str, values: dict[str, Any]):
     value, facts = values[name]
     line = repr(value)

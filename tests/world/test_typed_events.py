@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from tests.support.syntax import syntax_tree
+from tests.support.syntax import children, nodes, syntax_tree
 from world.events.codec import EVENT_TYPES
 from world.model.record import Record
 
@@ -57,6 +57,10 @@ TYPED = {
 """Names of the fields of events that hold typed values."""
 
 
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+"""The nodes that have local names of their own."""
+
+
 def test_only_open_json_is_a_bare_object() -> None:
     bare = {
         (kind.TOPIC, field.name)
@@ -83,22 +87,24 @@ def test_the_values_of_events_are_immutable() -> None:
 def indexed(module: ast.Module) -> list[tuple[int, str]]:
     """Return the lines of a module that read a typed value of an event by the name of a member."""
     found = []
-    for scope in ast.walk(module):
-        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)):
-            known = {name for node in own(scope) for name in aliases(node)}
-            for node in own(scope):
-                value = read_by_name(node)
-                if value is not None and is_typed(value, known):
-                    found.append((node.lineno, ast.unparse(node)))
+    for scope in (scope for kind in SCOPES for scope in nodes(module, kind)):
+        inside = own(scope)
+        read = [(node, value) for node in inside if (value := read_by_name(node)) is not None]
+        known = {name for node in inside for name in aliases(node)} if read else set()
+        found += [(node.lineno, ast.unparse(node)) for node, value in read if is_typed(value, known)]
     return sorted(set(found))
 
 
-def own(scope: ast.AST) -> Iterator[Any]:
-    """Yield the nodes of a scope, without those of the functions in it."""
-    for node in ast.iter_child_nodes(scope):
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield from own(node)
+def own(scope: ast.AST) -> list[Any]:
+    """Return the nodes of a scope, without those of the functions in it."""
+    found: list[Any] = []
+    waiting = list(children(scope))
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        if not isinstance(node, SCOPES):
+            waiting += children(node)
+    return found
 
 
 def aliases(node: ast.AST) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import for_each
 from world.core import EffectAnswer
 from world.errors import RefusedError
 from world.klis.conflict import Conflict
@@ -169,7 +170,7 @@ BOTH_WAYS: list[Any] = [
 
 
 @pytest.mark.requirement("INT-14.4", "HC-snapshot", "WP-decision")
-@pytest.mark.parametrize(("value", "wire"), BOTH_WAYS, ids=lambda one: type(one).__name__)
+@for_each(("value", "wire"), BOTH_WAYS, ids=lambda one: type(one).__name__)
 def test_a_value_has_this_json_and_is_read_from_it(value: Any, wire: dict[str, Any]) -> None:
     assert freeze(value.to_wire()) == freeze(wire)
     assert type(value).from_wire(freeze(wire)) == value
