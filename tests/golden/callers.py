@@ -31,8 +31,8 @@ from worldprotocol.api.callers.sessions import (
 from worldprotocol.api.realm import Realm
 
 SETTINGS = KlisSettings.recorded({"manifest_rules": 3, "wake_rules": 2})
-BOT: Final = {"actor_id": "bot", "client": "claude-code"}
-KID: Final = {"actor_id": "kid", "client": "codex"}
+BOT: Final[dict[str, Any]] = {"actor_id": "bot", "client": "claude-code"}
+KID: Final[dict[str, Any]] = {"actor_id": "kid", "client": "codex"}
 
 
 class Desk(BaseModel):
@@ -162,10 +162,10 @@ def _allowed(world: Realm) -> None:
     _call(world, "bot", "dill", "s-1")
     _claim(world, _call(world, "bot", "leek", "s-1"))
     stamp = _claim(world, _call(world, "bot", "mint", "s-1", stamped=False), "stamp.buy")
-    kept = _call(world, "bot", "sage", "s-1")
-    caller_left(world, Leaving(**BOT, noticed_by="process", session="s-1", kept=[kept.proposal_id]))
+    run = _claim(world, _call(world, "bot", "sage", "s-1"))
+    caller_left(world, Leaving(**BOT, noticed_by="process", session="s-1", running=[run.proposal_id]))
     _done(world, stamp)
-    _done(world, _claim(world, kept))
+    _done(world, run)
     hold_session(world, "bot", "s-1", "claude-code")  # begins again
     caller_left(world, Leaving(**BOT, noticed_by="renewal", session="s-1"))  # without a call
 

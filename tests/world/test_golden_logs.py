@@ -51,7 +51,7 @@ CODE: dict[str, tuple[dict[str, Any], ...]] = {
 REOPENED = ("orchard", "gate", "callers", "guards", "moves")
 """Logs whose scenes open their realm again, so that it cannot be in memory."""
 
-CALLED_OFF = {"couriers": 5, "callers": 2}
+CALLED_OFF = {"couriers": 5, "callers": 3}
 """Executions that were cancelled or lost their leases, so that performing the action again gives something else."""
 
 QUICK_ON_POSTGRES = {"harbour", "orchard"}
