@@ -141,7 +141,7 @@ def record_reported(
 
 
 def _drop_report(work: UnitOfWork, doubt: EffectDoubt, past: Iterable[Event]) -> None:
-    """Record that a report came too late, once for each doubt about its effect."""
+    """Record a dropped report, once for each doubt about its effect."""
     name, doubts, drops = doubt.requirement.id, 0, 0
     for event in past:
         if isinstance(event, EffectInDoubt | EffectDropped) and event.requirement_id == name:
