@@ -304,9 +304,10 @@ REPEATED: dict[str, Callable[[Served], Repeated]] = {
 
 ELSEWHERE = {
     *("calls.begin", "calls.end", "calls.extend", "calls.report", "calls.run", "hooks.call"),
-    *("sessions.end", "sessions.renew", "tokens.create"),
+    *("sessions.end", "sessions.renew"),
+    *("policies.adopt", "policies.retire", "policies.shadow", "tokens.create"),
 }
-"""Operations whose repetition is tried elsewhere: in ``tests/agents``, and below."""
+"""Operations whose repetition is tried elsewhere: in ``tests/agents`` and other modules of this folder."""
 
 EXTENDS = {"effects.heartbeat"}
 """Operations of which a repetition records again, as documented: it extends from now."""

@@ -49,6 +49,7 @@ PARAMETERS = {
     "level": "0",
     "tile": "000.p/1",
     "named": "house",
+    "name": "house",
     "run_id": "none",
 }
 

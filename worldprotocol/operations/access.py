@@ -10,8 +10,7 @@ from msgspec import Meta
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
-from worldprotocol.operations.fields import ID, At, EventForm, Name, Reason, recorded
-from worldprotocol.operations.leases import AtPoint
+from worldprotocol.operations.fields import ID, At, AtPoint, EventForm, Name, Reason, recorded
 
 if TYPE_CHECKING:
     from world.events.access_events import RightGranted, TokenCreated

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from worldprotocol.operations.declaring import AnswerForm
+from worldprotocol.operations.declaring import AnswerForm, RequestForm
 
-__all__ = ["ID", "At", "EventForm", "Ids", "Name", "Position", "Reason", "Seconds", "recorded"]
+__all__ = ["ID", "At", "AtPoint", "EventForm", "Ids", "Name", "Position", "Reason", "Seconds", "recorded"]
 
 ID: Final = "0190f0e4c3b24a6d8f5e2b1a9c7d6e50"
 """An id, for examples."""
@@ -26,6 +26,12 @@ At = Annotated[
         description="A point in the past: a position, the id of a world or proposal, a branch, HEAD, or a time.",
     ),
 ]
+
+
+class AtPoint(RequestForm, frozen=True, kw_only=True):
+    """A point in the past; absent, now."""
+
+    at: At | None = None
 
 
 class EventForm(AnswerForm, frozen=True, kw_only=True):

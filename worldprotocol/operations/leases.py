@@ -10,7 +10,7 @@ from msgspec import Meta, convert, structs
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations import AnswerForm, Awaited, OperationCall, RequestForm, operation
-from worldprotocol.operations.fields import ID, At, EventForm, Ids, Name, Position, Reason, Seconds, recorded
+from worldprotocol.operations.fields import ID, AtPoint, EventForm, Ids, Name, Position, Reason, Seconds, recorded
 
 if TYPE_CHECKING:
     from world.events.lease_events import VerdictGiven
@@ -21,12 +21,6 @@ RequestId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._:~-]{0,199}$")]
 
 _KLIS: Final = "klis"
 _NOW: Final = 1_767_225_600_000
-
-
-class AtPoint(RequestForm, frozen=True, kw_only=True):
-    """A point in the past; absent, now."""
-
-    at: At | None = None
 
 
 class Own(RequestForm, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from worldprotocol.operations.declaring import Declared
 __all__ = ["GROUP", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
-SUBJECTS: Final = ("leases", "access")
+SUBJECTS: Final = ("branches", "leases", "policies", "access")
 
 
 @cache

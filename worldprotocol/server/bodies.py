@@ -11,8 +11,6 @@ from world.model.decision import HumanChoice
 
 __all__ = [
     "AnswerToGive",
-    "BranchToCreate",
-    "BranchToSwitch",
     "CallToBegin",
     "Cancellation",
     "ClaimedEffect",
@@ -205,20 +203,6 @@ class CommandToRun(StrictBody):
     files: Annotated[dict[Word, str], Field(max_length=1_000)] = {}
     stdin: str | None = None
     terminal: TerminalOfCaller | None = None
-
-
-class BranchToCreate(StrictBody):
-    """A branch and the world at which it begins; absent, the head of the active branch."""
-
-    name: Name
-    worldId: Name | None = None  # noqa: N815
-    allowFailed: bool = False  # noqa: N815
-
-
-class BranchToSwitch(StrictBody):
-    """The branch that becomes the active one."""
-
-    name: Name
 
 
 class CallToBegin(StrictBody):

@@ -30,7 +30,7 @@ from world.events.lease_events import (
     VerdictGiven,
 )
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
-from world.events.realm_events import ActorBound, ActorRegistered
+from world.events.realm_events import ActorBound, ActorRegistered, BranchCreated, BranchSwitched
 from world.events.verification import Verification
 from world.log import EventLog
 from world.pipeline.unit_of_work import UnitOfWork
@@ -45,7 +45,16 @@ Says = Callable[[list[Any]], bool]
 
 _KINDS: Final = (
     *(VerdictGiven, LeaseRenewed, LeasesReleased, LeasesRevoked, KeyRegistered, KeyRevoked),
-    *(ActorRegistered, ActorBound, RightGranted, RightRevoked, TokenCreated, TokenRevoked),
+    *(
+        BranchCreated,
+        BranchSwitched,
+        ActorRegistered,
+        ActorBound,
+        RightGranted,
+        RightRevoked,
+        TokenCreated,
+        TokenRevoked,
+    ),
     *(PolicyAdopted, PolicyRetired, ShadowConfigured),
 )
 _TOPICS: Final = [kind.TOPIC for kind in _KINDS]

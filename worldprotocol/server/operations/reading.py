@@ -15,17 +15,15 @@ from world.read_models.diff import compare
 from world.read_models.lineage import Heads
 from worldprotocol.api.lookup.lineage_rows import (
     LineageQuery,
-    branch_rows,
     lineage_row,
     lineage_rows,
     sealed_row,
     world_row,
 )
 from worldprotocol.api.remote.event_forms import event_form
-from worldprotocol.server.bodies import BranchToCreate, BranchToSwitch
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.operations.acting import History, Key
+from worldprotocol.server.operations.acting import History
 from worldprotocol.server.operations.past import At
 from worldprotocol.server.operations.proposals import Limit
 
@@ -194,33 +192,3 @@ async def blame(
         }
 
     return answer(await call.run(run))
-
-
-@handles("branches.list")
-async def list_branches(call: Authorized, at: At = None) -> Response:
-    """List the branches in the order of creation, with head and tip; those whose creation is hidden are left out."""
-
-    def run() -> dict[str, Any]:
-        view = call.view
-        heads = Heads(view.active, dict(view.branches)) if at is None else call.moment(at).heads()
-        return {"branches": branch_rows(heads, call.visibility.branches(call.hosted.realm.archive))}
-
-    return answer(await call.run(run))
-
-
-@handles("branches.create")
-async def create_branch(call: Authorized, body: BranchToCreate, idempotency_key: Key = None) -> Response:
-    """Create a branch at a world."""
-    realm = call.acting(idempotency_key)
-    await call.run(
-        lambda: realm.create_branch(body.name, body.worldId, by=call.actor_id, allow_failed=body.allowFailed)
-    )
-    return answer({"name": body.name}, 201)
-
-
-@handles("branches.switch")
-async def switch_branch(call: Authorized, body: BranchToSwitch, idempotency_key: Key = None) -> Response:
-    """Make a branch the active one; undecided proposals are superseded."""
-    realm = call.acting(idempotency_key)
-    await call.run(lambda: realm.switch_branch(body.name, by=call.actor_id))
-    return answer({"active": body.name})

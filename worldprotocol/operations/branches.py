@@ -1,0 +1,109 @@
+"""Operations on branches: list, create, switch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import convert
+
+from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
+from worldprotocol.operations.fields import AtPoint, Name
+
+WORLD: Final = "9f" * 32
+"""A worldId, for examples."""
+
+
+class BranchRow(AnswerForm, frozen=True, kw_only=True):
+    """A branch with its head, its tip and whether it is the active one."""
+
+    name: str
+    head: str
+    tip: str
+    active: bool
+
+
+class BranchRows(AnswerForm, frozen=True, kw_only=True):
+    """Branches, in the order of creation."""
+
+    branches: list[BranchRow]
+
+
+@operation(
+    "branches.list",
+    "GET /branches",
+    "reader auditor",
+    example=(AtPoint(), BranchRows(branches=[BranchRow(name="main", head=WORLD, tip=WORLD, active=True)])),
+)
+def list_branches(call: OperationCall, request: AtPoint) -> BranchRows:
+    """List the branches in the order of creation, with head and tip; those whose creation is hidden are left out."""
+    from world.read_models.lineage import Heads
+    from worldprotocol.api.lookup.lineage_rows import branch_rows
+
+    view, at = call.view, request.at
+    heads = Heads(view.active, dict(view.branches)) if at is None else call.moment(at).heads()
+    return convert({"branches": branch_rows(heads, call.visibility.branches(call.hosted.realm.archive))}, BranchRows)
+
+
+class CreateBranch(RequestForm, frozen=True, kw_only=True):
+    """A branch and the world at which it begins; absent, the head of the active branch."""
+
+    name: Name
+    world_id: Name | None = None
+    allow_failed: bool = False
+
+
+class CreatedBranch(AnswerForm, frozen=True, kw_only=True):
+    """A branch that was created."""
+
+    name: str
+
+
+def _created(_: OperationCall, request: CreateBranch, __: Sequence[Any] = ()) -> CreatedBranch:
+    return CreatedBranch(name=request.name)
+
+
+@operation(
+    "branches.create",
+    "POST /branches",
+    "operator",
+    records="branch.created",
+    again=_created,
+    status=lambda _: 201,
+    statuses=(201,),
+    example=(CreateBranch(name="plan"), CreatedBranch(name="plan")),
+)
+def create_branch(call: OperationCall, request: CreateBranch) -> CreatedBranch:
+    """Create a branch at a world."""
+    call.realm.create_branch(request.name, request.world_id, by=call.actor_id, allow_failed=request.allow_failed)
+    return _created(call, request)
+
+
+class SwitchBranch(RequestForm, frozen=True, kw_only=True):
+    """The branch that becomes the active one."""
+
+    name: Name
+
+
+class ActiveBranch(AnswerForm, frozen=True, kw_only=True):
+    """The active branch."""
+
+    active: str
+
+
+def _switched(_: OperationCall, request: SwitchBranch, __: Sequence[Any] = ()) -> ActiveBranch:
+    return ActiveBranch(active=request.name)
+
+
+@operation(
+    "branches.switch",
+    "POST /branches:switch",
+    "operator",
+    records="branch.switched",
+    again=_switched,
+    example=(SwitchBranch(name="plan"), ActiveBranch(active="plan")),
+)
+def switch_branch(call: OperationCall, request: SwitchBranch) -> ActiveBranch:
+    """Make a branch the active one; undecided proposals are superseded."""
+    call.realm.switch_branch(request.name, by=call.actor_id)
+    return _switched(call, request)
