@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import httpx
@@ -9,7 +11,7 @@ import pytest
 
 from tests.server.served import PATH, Served
 from worldprotocol.operations.declaring import Declared
-from worldprotocol.operations.registry import declared_operations
+from worldprotocol.operations.registry import SUBJECTS, declared_operations
 
 RELEASE = {"leaseIds": ["none"], "sessionId": "s-1"}
 
@@ -122,3 +124,11 @@ def test_every_declared_operation_that_records_answers_a_repetition() -> None:
         assert isinstance(one, Declared)
         assert one.is_write or not one.records, one.name
         assert bool(one.records) == (one.again is not None), one.name
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_subject_is_imported_without_the_engine_and_without_a_library_of_one_side(subject: str) -> None:
+    heavy = {"world.engine", "sqlalchemy", "pydantic", "httpx", "fastapi", "click"}
+    program = f"import sys, worldprotocol.operations.{subject}; print(*({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from worldprotocol.operations.declaring import Declared
 
-__all__ = ["GROUP", "declared_operations"]
+__all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = ("branches", "leases", "policies", "access")
+"""Modules of this package with the operations of the product."""
 
 
 @cache
