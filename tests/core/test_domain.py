@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, Tag
 from pydantic.alias_generators import to_camel
 
 from world.core import (
@@ -506,6 +506,10 @@ def test_portable_data_that_names_python_functions_is_refused_with_what_to_do() 
     assert "module:name" in caught.value.message
 
 
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
 class Kinds(BaseModel):
     either: str | int
     maybe: int | None
@@ -514,6 +518,9 @@ class Kinds(BaseModel):
     words: Literal["x"] | Literal[1]
     word: Literal["x"] | None
     several: list[int | str]
+    closed: Closed
+    secret: SecretStr
+    hidden: SecretStr | None
     pair: tuple[int, str]
     table: dict[str, int]
 
@@ -529,6 +536,9 @@ def test_types_of_python_become_the_narrowest_spec_that_can_say_them():
         "words": {"type": {"enum": ["x", 1]}},
         "word": {"type": {"enum": ["x", None]}},
         "several": {"type": "array", "items": {"type": "any"}},
+        "closed": {"type": "object", "fields": {}},
+        "secret": {"type": "string", "secret": True},
+        "hidden": {"type": "string", "secret": True},
         "pair": {"type": "array"},
         "table": {"type": "object"},
     }

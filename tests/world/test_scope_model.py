@@ -167,6 +167,15 @@ def test_the_leases_of_a_scope_cover_every_place_that_the_model_allows(
             assert any(one.covers(read_resource(there)) for one in leased), (patterns, place)
 
 
+@pytest.mark.requirement("KM-2.2")
+def test_the_lease_of_a_deep_pattern_keeps_as_many_names_as_are_asked_for() -> None:
+    deep = IntentScope(allowed_paths=(".".join(["data", *"abcdefgh"]),))
+    assert [state_resources("main", deep, most) for most in (2, 5)] == [
+        ["STATE:/main/a/b/*"],
+        ["STATE:/main/a/b/c/d/e/*"],
+    ]
+
+
 @given(PATTERNS)
 def test_a_pattern_reads_as_the_model_says_and_is_written_so_that_it_reads_the_same(pattern: str) -> None:
     assert list(parse_pattern(pattern)) == names_of(pattern)
