@@ -85,8 +85,7 @@ class StandardAuthority:
         Raises:
             RefusedError: ``NOT_WAITING``.
         """
-        asking = self._asking(case)
-        return answered_unconfined(case, expired(case, asked, asking), asking)
+        return answered_unconfined(case, expired(case, asked, self._asking(case)), None)
 
     def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the binding in its full form, defaults filled in.

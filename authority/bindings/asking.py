@@ -3,7 +3,7 @@
 ``ask`` names actors any one of whom answers, ``members`` actors who vote; ``timeoutMs`` and ``onTimeout`` say what
 happens without an answer. Where the time is over and ``onTimeout`` is ``escalate``, or the question is handed up, the
 next step asks. These fields have the same meaning in every kind of binding: the protocol checks that ``members`` are
-registered.
+registered. Source: WP-bind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from authority.bindings.binding import Binding
-from authority.people.answers import MAX_STEPS, QuestionSettings
+from authority.people.answers import QuestionSettings
 from authority.people.questions import ANYBODY
 from authority.policies.opinions import MAX_ASKED
 from world.model.decision import OnTimeout, Quorum, VoteRule
@@ -29,6 +29,9 @@ DAY_MS: Final = 86_400_000
 
 MAX_TIMEOUT_MS: Final = 3_650 * DAY_MS
 """Longest time to wait, in milliseconds: ten years; null waits for ever."""
+
+MAX_STEPS: Final = 8
+"""Maximum number of further steps of a binding."""
 
 
 def _as_tuple(value: Any) -> Any:

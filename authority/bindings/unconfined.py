@@ -66,12 +66,12 @@ def answered_unconfined(case: Case, ruling: Ruling, settings: QuestionSettings |
     Args:
         case: the case.
         ruling: that after the answer or the time limit.
-        settings: how the binding asks people.
+        settings: how the binding asks people; None where it does not, and after the time limit.
     """
     if _unconfined(case, ruling) is None or _is_approved_by_person(ruling):
         return ruling
     why = f"{ruling.reason}; but it is not confined, and no person approved it"
-    if settings is None or ruling.trace[-1].rule == TIME_LIMIT:
+    if settings is None:
         return _rejected(ruling, why)
     step = settings if ruling.step == 0 else settings.then[ruling.step - 1]
     spoken = {one.source.partition(":")[2] for one in ruling.trace if one.rule == HUMAN_ANSWER}

@@ -33,9 +33,6 @@ from world.model.decision import HUMAN_ANSWER, REMARKS, HumanAnswer, OnTimeout, 
 from world.model.intent import IntentScope
 from world.state.ports import Case
 
-MAX_STEPS: Final = 8
-"""Maximum number of further steps of a binding."""
-
 MAX_DELEGATIONS: Final = 8
 """Maximum number of delegations of one seat."""
 

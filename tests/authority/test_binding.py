@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Approve, PolicyRegistry, StandardAuthority, read_binding
-from authority.bindings.asking import DAY_MS, MAX_TIMEOUT_MS
-from authority.people.answers import MAX_STEPS
+from authority.bindings.asking import DAY_MS, MAX_STEPS, MAX_TIMEOUT_MS
 from tests.authority.cases import authority_with, policy
 from tests.support.tables import for_each
 from world.errors import RefusedError

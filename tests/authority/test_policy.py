@@ -273,3 +273,8 @@ def test_a_rule_may_ask_what_happened_before():
 
     assert isinstance(make_case().history, NoHistory)
     assert Policy("p", [seldom]).evaluate(make_case(), ASKING).verdict == "approve"
+
+
+def test_a_policy_is_shown_with_the_names_of_its_rules():
+    shown = repr(Policy("house", [always(None, "first"), always(None, "second")]))
+    assert shown.endswith("rules: first, second>"), shown

@@ -54,6 +54,13 @@ def same(left: Any, right: Any) -> bool:
 
 
 @pytest.mark.requirement("HC-flow")
+@pytest.mark.parametrize("kind", [None, 5, [], {"a": 1}])
+def test_a_kind_that_is_no_text_is_none(kind: Any) -> None:
+    assert kind_of({"kind": "lit"}) == "lit"
+    assert kind_of({"kind": kind}) is None
+
+
+@pytest.mark.requirement("HC-flow")
 def test_an_element_or_member_is_taken_by_number_or_name() -> None:
     array, table = ["a", "b"], {"x": 1, "0": 2}
     for index, value in [(0, "a"), (1, "b"), (2, None), (-1, None), (0.5, None), (1.0, "b"), ("1", "b"), (True, "b"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, Tag
 from pydantic.alias_generators import to_camel
 
 from world.core import (
@@ -29,7 +29,7 @@ from world.core import (
     set_,
 )
 from world.core.execution import MAX_EFFECTS
-from world.core.fields_of import input_spec, state_spec
+from world.core.fields_of import approximate_spec, input_spec, state_spec
 from world.errors import RefusedError
 from world.model.immutable_json import thaw
 from world.model.snapshot import ErrorValue
@@ -514,6 +514,8 @@ class Kinds(BaseModel):
     words: Literal["x"] | Literal[1]
     word: Literal["x"] | None
     several: list[int | str]
+    secret: SecretStr
+    hidden: SecretStr | None
     pair: tuple[int, str]
     table: dict[str, int]
 
@@ -529,11 +531,14 @@ def test_types_of_python_become_the_narrowest_spec_that_can_say_them():
         "words": {"type": {"enum": ["x", 1]}},
         "word": {"type": {"enum": ["x", None]}},
         "several": {"type": "array", "items": {"type": "any"}},
+        "secret": {"type": "string", "secret": True},
+        "hidden": {"type": "string", "secret": True},
         "pair": {"type": "array"},
         "table": {"type": "object"},
     }
     fields = {name: {**kind, "required": True} for name, kind in kinds.items()}
     assert input_spec(Kinds) == {"type": "object", "fields": fields, "required": True}
+    assert approximate_spec({"type": "object", "additionalProperties": False}) == {"type": "object", "fields": {}}
 
 
 @pytest.mark.requirement("IC-action")

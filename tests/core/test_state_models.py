@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from tests.support.tables import for_each
 from world.core import ComputeContext, Domain, Invocation, Patch, compute, genesis, load_schema, merge, set_, unset
 from world.core.compute import Computation, apply
+from world.core.state_model.checking import places_of
+from world.core.state_model.dialect import SchemaNode
 from world.core.validate import check_input
 from world.errors import RefusedError
 from world.model.immutable_json import freeze
@@ -264,6 +266,7 @@ def test_patches_that_are_applied_outside_of_an_action_are_checked_too() -> None
     assert after.data is base.data
     assert after.system.last_error is not None
     assert (after.system.last_error.code, after.system.last_error.node_path) == ("INVALID_STATE", "beds.a.litres")
+    assert after.system.last_error.action_id == ""  # no action applied them
 
 
 class Huge(BaseModel):
@@ -293,6 +296,7 @@ def visits(domain: Domain[Any], base: Snapshot, *patches: Patch) -> int:
     return checker.visited - before
 
 
+@pytest.mark.requirement("IC-validate")
 @pytest.mark.parametrize(
     ("patches", "most"),
     [
@@ -309,6 +313,34 @@ def test_a_change_visits_as_many_places_in_a_huge_map_as_in_a_small_one(patches:
     """The cost of a check is that of the change: 10,000 members cost what 100 do."""
     small, large = (visits(*huge(size), *patches) for size in SIZES)
     assert small == large <= most
+
+
+class Left(BaseModel):
+    left: int
+    more: dict[str, int] = {}
+
+
+class Right(BaseModel):
+    right: int
+    more: dict[str, str] = {}
+
+
+class Sides(BaseModel):
+    side: Left | Right
+
+
+@pytest.mark.requirement("IC-validate")
+def test_a_change_within_alternatives_is_checked_against_the_one_that_fits_the_whole() -> None:
+    base = started(domain := domain_of(Sides), side={"right": 1, "more": {"a": "b"}})
+    assert refused(set_("side.more.c", 1), base=base, domain=domain) == ("INVALID_STATE", ["side"])
+    assert made(set_("side.more.c", "d"), base=base, domain=domain).error is None
+
+
+def test_a_place_below_a_list_is_known_where_the_list_is_open() -> None:
+    array, first = frozenset({"array"}), SchemaNode()
+    assert len(places_of(SchemaNode(types=array), ("7",))) == 1
+    whole = SchemaNode(types=array, is_complete=True, prefix=(first,))
+    assert [len(places_of(whole, (at,))) for at in ("0", "1")] == [1, 0]
 
 
 def test_a_list_that_is_set_again_with_one_more_element_visits_the_new_one_alone() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import pytest
-from pydantic import UUID4, UUID7, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import UUID4, UUID7, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import to_jsonable_python
 
@@ -190,3 +190,14 @@ def test_what_a_schema_would_leave_out_is_refused_with_the_field(
         assert refused.value.details["field"] == place
         assert refused.value.details["instead"]
         assert words in refused.value.message
+
+
+class Stepped(BaseModel):
+    steps: Annotated[int, PlainValidator(lambda value: value, json_schema_input_type=Annotated[int, Field(ge=0)])] = 0
+
+
+@pytest.mark.requirement("WP-schema")
+def test_a_validator_alone_that_says_what_it_reads_is_enforced_as_that() -> None:
+    said = {"type": "integer", "minimum": 0, "default": 0}
+    for read in (state_model, input_model):
+        assert read(Stepped).spec["schema"]["properties"] == {"steps": said}

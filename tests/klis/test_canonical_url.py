@@ -210,3 +210,11 @@ def test_a_manifest_names_the_form_of_what_it_spells_otherwise() -> None:
     with pytest.raises(RefusedError) as refused:
         read_resource("URL:https://evil.example\\@github.com/")
     assert refused.value.code == "AMBIGUOUS_RESOURCE"
+
+
+def test_a_long_url_is_shortened_in_its_refusal() -> None:
+    for chars in (200, 201):
+        text = "https://user@" + "a" * (chars - 13)
+        with pytest.raises(RefusedError) as refused:
+            canonical_url(text)
+        assert refused.value.details["url"] == (text if chars == 200 else text[:200] + "...")

@@ -265,6 +265,7 @@ def test_yaml_beyond_json_is_malformed(text: str | bytes) -> None:
 def test_a_merge_cannot_repeat_a_key_of_a_yaml_manifest() -> None:
     refused = refusal(yaml.safe_dump(document("MUTATES FILE:/a")) + "<<: {agent_id: other}\n", yaml=True)
     assert (refused.code, "merge" in refused.message) == ("MALFORMED_SCHEMA", True)
+    assert refusal("a: [1]\nb: {<<: {c: 1}}", yaml=True).message.endswith("write its keys out at line 2, column 5.")
 
 
 def test_the_limits_are_named() -> None:

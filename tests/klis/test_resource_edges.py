@@ -12,6 +12,7 @@ from world.klis.resources.names import NameComparison
 from world.klis.resources.resource import Resource, recorded_resource
 from world.klis.resources.resource_reading import canonical_resource, read_resource
 from world.klis.resources.resource_types import STANDARD, ResourceType, ResourceTypes
+from world.klis.resources.url import normal_url
 
 
 def _exact(name: str) -> str:
@@ -350,3 +351,10 @@ def test_the_types_in_force_are_a_mapping_and_have_a_wire_form() -> None:
         "CONTENT": ("opaque", False, False, False),
     }
     assert Resource("FILE", "FILE:/a", subtree=False, ancestors=(), nested=False).separator == "/"
+
+
+@pytest.mark.requirement("KM-4")
+@pytest.mark.parametrize("host", ["b\u00fccher.example", "ex%61mple.com"])
+def test_hosts_that_are_brought_into_one_form_today_were_refused_by_earlier_rules(host: str) -> None:
+    with pytest.raises(ValueError, match="has no host that can be compared"):
+        normal_url(f"https://{host}/", plain_hosts=True)

@@ -2,7 +2,8 @@
 
 ``named`` makes the mutations of ``named.toml`` one by one; for each, a marked test of every requirement it names has
 to fail. ``sample`` draws mutants of the pure rooms and the pipeline and runs those tests that execute the changed
-statement. Without a command both are done. All of it happens in scratch copies; Ctrl-C leaves nothing behind.
+statement; ``--again`` runs its recorded survivors once more, and those that were noticed are taken as they are
+recorded. Without a command both are done. All of it happens in scratch copies; Ctrl-C leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 from types import FrameType
+from typing import Any
 
 from tests.mutation import named, sample
 from tests.mutation.baseline import load
@@ -31,6 +33,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
     parser.add_argument("--workers", type=int, default=2, help="processes that run tests (default 2)")
     parser.add_argument("--only", help="only modules, or named mutations, with this text in their name")
+    parser.add_argument("--again", action="store_true", help="run the survivors of the recorded sample once more")
+    parser.add_argument("--tests", nargs="+", help="only the tests of these files; a score is then a lower bound")
     parser.add_argument("--write", action="store_true", help=f"write {MUTATION_SCORE}")
     asked = parser.parse_args()
     for number in ENDING:
@@ -51,7 +55,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _run(asked: argparse.Namespace) -> int:
     settings = sample.load_settings()
-    baseline = load(settings.tests, settings.options, asked.workers)
+    baseline = load(asked.tests or settings.tests, settings.options, asked.workers)
     unnoticed: list[str] = []
     told: dict[str, object] = {}
     with workers(asked.workers) as idle:
@@ -78,8 +82,13 @@ def _named(missed: list[str]) -> str:
 
 def _sample(asked, settings, baseline, idle) -> dict[str, object]:
     modules = [path for path in settings.modules if not asked.only or asked.only in path]
-    total, drawn = sample.draw(modules, asked.size, asked.seed)
-    print(f"sample: {len(drawn)} of {total} mutants of {len(modules)} modules, seed {asked.seed}", flush=True)
+    before: dict[str, Any] = (load_mutation_score(SCORE) or {})["sample"] if asked.again else {}
+    if asked.again:
+        total, drawn = before["mutants"], sample.named_so(before["survivors"])
+        print(f"sample: {len(drawn)} mutants named as the {len(before['survivors'])} survivors of the last sample")
+    else:
+        total, drawn = sample.draw(modules, asked.size, asked.seed)
+        print(f"sample: {len(drawn)} of {total} mutants of {len(modules)} modules, seed {asked.seed}", flush=True)
     results, began = [], time.monotonic()
     for result in sample.run(drawn, idle, baseline, settings):
         results.append(result)
@@ -93,14 +102,20 @@ def _sample(asked, settings, baseline, idle) -> dict[str, object]:
         if len(results) % 20 == 0:
             left = (time.monotonic() - began) / len(results) * (len(drawn) - len(results))
             print(
-                f"... {len(results)} of {len(drawn)}, score {sample.score(results)['score']} %, "
+                f"... {len(results)} of {len(drawn)}, score {sample.score(results, before)['score']} %, "
                 f"about {left / 60:.0f} min left",
                 flush=True,
             )
-    counts = sample.score(results)
+    if asked.again:
+        results = sample.worst_of_each_name(results)
+    counts = sample.score(results, before)
     print(f"sample: {counts}")
     known = {one.id for group in load_requirements(REQUIREMENTS) for one in group.requirements}
     told = {**counts, **sample.survivors(results, known)}
+    if asked.again:
+        again = before.get("again", 0) or len(before["survivors"])
+        sampled = sum(counts[name] for name in sample.OUTCOMES)
+        return {**before, "sampled": sampled, **told, "again": again}
     return {"seed": asked.seed, "mutants": total, "sampled": len(drawn), **told, "modules": modules}
 
 

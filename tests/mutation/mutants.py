@@ -149,12 +149,12 @@ def count(source: str) -> int:
     return len(finder.found)
 
 
-def names(path: str, source: str) -> set[str]:
-    """Return the names of all mutants of a module, see ``Mutant.name``."""
+def names(path: str, source: str) -> list[str]:
+    """Return the names of all mutants of a module in the order of their numbers, see ``Mutant.name``."""
     module = cst.parse_module(source)
     finder = _Finder(module)
     module.visit(finder)
-    return {_name(path, _shown(before), _shown(after)) for before, after in finder.found}
+    return [_name(path, _shown(before), _shown(after)) for before, after in finder.found]
 
 
 def make(path: str, source: str, numbers: Iterable[int]) -> dict[int, Mutant]:

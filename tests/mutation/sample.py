@@ -16,11 +16,14 @@ from queue import Queue
 from typing import Any
 
 from tests.mutation.baseline import KEPT, REQUIREMENT, Baseline
-from tests.mutation.mutants import Mutant, count, make
+from tests.mutation.mutants import Mutant, count, make, names
 from tests.mutation.scratch import ROOT, Worker
 
 SETTINGS = ROOT / "tests" / "mutation" / "settings.toml"
 EQUIVALENT = "equivalent"
+OUTCOMES = ("killed", "survived", "timedOut", "equivalent")
+"""Names of the counts of a sample; their sum is its size."""
+
 NONE_CITED = "none"
 """Stands for the requirements of a module that cites none."""
 
@@ -146,20 +149,39 @@ def _try(mutant: Mutant, idle: Queue[Worker], baseline: Baseline, settings: Sett
     return Result(mutant, outcome, len(tests), seconds)
 
 
-def score(results: Iterable[Result]) -> dict[str, Any]:
+def named_so(wanted: Collection[str]) -> list[Mutant]:
+    """Return the mutants of these names in the code as it is; several may have one name, and some names none."""
+    found: list[Mutant] = []
+    for path in sorted({name.partition(": ")[0] for name in wanted}):
+        numbers = [number for number, name in enumerate(names(path, _source(path))) if name in wanted]
+        found += make(path, _source(path), numbers).values()
+    return found
+
+
+def worst_of_each_name(results: Iterable[Result]) -> list[Result]:
+    """Return one result of each name: one that was not noticed, where there is such a one."""
+    ordered = sorted(results, key=lambda one: one.outcome in ("survived", "no tests"))
+    return list({one.mutant.name: one for one in ordered}.values())
+
+
+def score(results: Iterable[Result], before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts of a sample and its score in per cent.
 
     A mutant that ran into the time limit is counted on its own and neither as noticed nor as not; an equivalent one
     is left out.
+
+    Args:
+        results: of the sample, or of its survivors that were run again.
+        before: the counts of the sample whose survivors were run again; empty for a new sample.
     """
     counts = Counter(result.outcome for result in results)
-    killed, survived = counts["killed"], counts["survived"] + counts["no tests"]
+    killed, survived = counts["killed"] + before.get("killed", 0), counts["survived"] + counts["no tests"]
     judged = killed + survived
     return {
         "killed": killed,
         "survived": survived,
-        "timedOut": counts["timed out"],
-        "equivalent": counts[EQUIVALENT],
+        "timedOut": counts["timed out"] + before.get("timedOut", 0),
+        "equivalent": counts[EQUIVALENT] + before.get("equivalent", 0),
         "score": round(100 * killed / judged, 1) if judged else 0.0,
     }
 

@@ -18,7 +18,7 @@ from coverage import CoverageData
 from tests.mutation.baseline import SECONDS_FAR, Baseline, read
 from tests.mutation.mutants import Mutant, count, make, names
 from tests.mutation.named import Change, load_table
-from tests.mutation.sample import Result, cited, load_settings, score, survivors
+from tests.mutation.sample import Result, cited, load_settings, score, survivors, worst_of_each_name
 from tests.mutation.scratch import Worker
 
 pytestmark = pytest.mark.slow  # imports mutmut
@@ -151,9 +151,19 @@ def test_only_test_files_that_changed_are_run_again(tmp_path):
 def test_the_score_counts_neither_time_outs_nor_equivalent_mutants():
     mutant = every_mutant("a.py", SOURCE)[0]
     outcomes = ["killed"] * 9 + ["survived", "timed out", "equivalent"]
-    told = score(Result(mutant, outcome, 1, 0.0) for outcome in outcomes)
+    told = score((Result(mutant, outcome, 1, 0.0) for outcome in outcomes), {})
     assert told == {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 1, "score": 90.0}
-    assert score([Result(mutant, "no tests", 0, 0.0)])["score"] == 0.0
+    assert score([Result(mutant, "no tests", 0, 0.0)], {})["score"] == 0.0
+
+
+def test_survivors_that_are_run_again_are_added_to_what_was_noticed_before():
+    first, second = every_mutant("a.py", SOURCE)[:2]
+    outcomes = [(first, "killed"), (first, "survived"), (first, "killed"), (second, "killed")]
+    results = worst_of_each_name(Result(mutant, outcome, 1, 0.0) for mutant, outcome in outcomes)
+    assert {one.mutant.name: one.outcome for one in results} == {first.name: "survived", second.name: "killed"}
+    before = {"killed": 8, "survived": 3, "timedOut": 1, "equivalent": 2, "score": 72.7}
+    told = score(results, before)
+    assert told == {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 2, "score": 90.0}
 
 
 CITING = '''"""A module (WP-exec)."""

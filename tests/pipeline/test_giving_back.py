@@ -16,6 +16,7 @@ from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
 from world.events.run_events import RunViolated
+from world.limits import Limits
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
@@ -185,4 +186,16 @@ def test_a_handler_that_says_what_is_wrong_is_no_violation(address: str, root: P
         assert failed.error.code == "NO"
         assert not [event for _, event in world.events() if isinstance(event, RunViolated)]
         assert [event.outcome for _, event in world.events() if isinstance(event, WorldSealed)][-1] == "failed"
+    check(address)
+
+
+@pytest.mark.requirement("KO-3.3", "WP-exec")
+def test_a_world_too_large_for_the_log_is_undone_and_ends_its_proposal(address: str, root: Path) -> None:
+    (root / "b.txt").write_text("b" * 3_000)
+    steps = [step("file.write", path="/new.txt", text="new"), *[step("file.read", path="/b.txt")] * 2]
+    plan = {"mutates": ["FILE:/new.txt"], "consumes": ["FILE:/b.txt"], "steps": steps}
+    with a_workshop(address, root, limits=Limits(max_event_bytes=6_000)) as world:
+        failed = world.act("ann", "run", plan)
+        assert (failed.status, failed.error.code) == ("failed", "WORLD_TOO_LARGE")
+        assert not (root / "new.txt").exists()
     check(address)

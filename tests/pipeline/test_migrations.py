@@ -17,8 +17,8 @@ from tests import second_implementation as second_one
 from tests.pipeline.migrating import AddMore, AddText, asking, first, second, up
 from world.audit.replay import replay
 from world.audit.verify import verify
-from world.core import Domain, load_domain
-from world.core.migrations import misfits
+from world.core import Domain, load_domain, load_schema
+from world.core.migrations import Misfit, misfits
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted, ProposalSuperseded
 from world.events.realm_events import DomainAdopted, WorldSealed
@@ -138,6 +138,7 @@ def test_a_migration_that_is_no_pure_function_is_refused(shared_log_url: str, ki
     with pytest.raises(RefusedError) as refused:
         Realm.open_to_adopt(shared_log_url, domain=domain)
     assert refused.value.code == "MIGRATION_FAILED"
+    assert (" failed: it returned different data for equal" in refused.value.message) is (kind == "changing")
     with Realm.open_read_only(shared_log_url) as realm:
         assert realm.log.head().size == size
 
@@ -331,6 +332,9 @@ def test_migrations_change_only_the_members_that_differ() -> None:
         ("unset", "people.n.gone"),
     ]
     assert misfits(domain.schema, freeze({"total": 1, "people": {}})) == []
+    told = {name: part for name, part in domain.schema.portable.items() if name != "hash"}
+    by_fields = load_schema({**told, "state": {"fields": {"total": {"type": "number"}}}})
+    assert misfits(by_fields, freeze({"total": "x"})) == [Misfit("total", "must be a finite number, not 'x'")]
     with pytest.raises(RefusedError) as refused:
         domain.migration("1.0.0")(up)
     assert refused.value.code == "DUPLICATE_NAME"

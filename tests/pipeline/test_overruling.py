@@ -28,6 +28,7 @@ from world.klis.settings import KlisSettings
 from world.klis.verdict_emitter import VerdictEmitter
 from world.limits import Limits
 from world.model.decision import ENGINE
+from world.model.overruling import second_version
 from world.model.record import to_wire
 from world.read_models.trace import TraceStep, trace_proposal
 from world.state.proposal import Proposal
@@ -388,6 +389,15 @@ def test_a_broken_decision_of_version_1_is_damage(state: bytes) -> None:
     with pytest.raises(DamagedLogError) as damage:
         decode_event(DecisionMade.TOPIC, 1, state, 5)
     assert (damage.value.code, damage.value.details["position"]) == ("BAD_EVENT", 5)
+
+
+@pytest.mark.requirement("CARD-audit", "WP-decision")
+def test_of_several_decisive_outcomes_of_version_1_those_that_contradict_the_reason_lose_their_mark() -> None:
+    approved = {"rule": "fine", "source": "policy", "answer": "approve", "decisive": True}
+    rejected = {"rule": "no", "source": "policy", "answer": "reject", "decisive": True}
+    wire = {"decision": {"decision": "rejected", "reason": "no: never", "trace": [approved, rejected]}}
+    trace = second_version(wire)["decision"]["trace"]
+    assert trace == [{"rule": "fine", "source": "policy", "answer": "approve"}, rejected]
 
 
 def _on(outcome: int, trace: list[dict[str, Any]]) -> None:

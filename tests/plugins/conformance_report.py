@@ -174,7 +174,19 @@ def _mutation(told: Mapping[str, Any]) -> list[str]:
         "|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
         f"| {' | '.join(row)} |",
         "",
+        *_again(sample.get("again", 0)),
         *_survived(sample.get("survivedOf", {})),  # earlier runs did not count them
+    ]
+
+
+def _again(survivors: int) -> list[str]:
+    """Return what the page says of a sample whose survivors were run again after tests were written for them."""
+    if not survivors:
+        return []
+    return [
+        f"Of this draw {survivors} mutants survived at first. Tests were written for them, needless code was removed,",
+        "and these mutants alone were run again: the score is of those tests, and not of a new draw.",
+        "",
     ]
 
 

@@ -334,3 +334,10 @@ def test_a_projection_that_carries_out_what_it_should_only_select_is_refused():
     before = dict(VIEW.data)
     refused("PROJECTION_FAILED", lambda: ask(strong, request()))
     assert dict(VIEW.data) == before
+
+
+@pytest.mark.requirement("INT-3.2")
+def test_a_projection_from_a_function_receives_every_kind_of_event_unless_it_declares_some() -> None:
+    made = FunctionProjection("any", lambda req: NoIntent())
+    assert made == FunctionProjection("any", made.function, None, None, 0)
+    assert made == projection("any")(made.function)

@@ -216,6 +216,21 @@ def test_narrow_to_data_is_the_member_data_and_nothing_else(log_url: str) -> Non
         assert {one["scopeRules"] for one in submitted} == {2}
 
 
+@rule
+def two_places(case: Any) -> Narrow:
+    return Narrow(["data.other", "data.data.a.b.c"])
+
+
+@pytest.mark.requirement("INT-13.5", "KM-2.2")
+def test_the_lease_of_a_deep_pattern_keeps_all_of_its_names(log_url: str) -> None:
+    with Realm.create(log_url, domain=held, policies=[Policy("held", [two_places])]) as world:
+        world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "held"})
+        assert world.act("bot", "put", {"path": "other"}).status == "completed"
+        [granted] = [json.loads(one.state) for one in world.log.read() if one.topic == "verdict.given"]
+        leased = [one["resource"] for one in granted["leases"]]
+        assert leased == ["STATE:/main/other/*", "STATE:/main/data/a/b/c/*"]
+
+
 @pytest.mark.requirement("CARD-replay", "INT-13.5")
 def test_a_proposal_without_scope_rules_goes_on_under_the_first_version(log_url: str) -> None:
     with Realm.create(log_url, domain=held, policies=[Policy("held", [only_data])]) as world:

@@ -125,8 +125,8 @@ def check_state(schema: DomainSchema, data: FrozenDict, change: Change | None = 
     """
     if schema.state.model is None:
         return []
-    asked = Change(NEW, Touched(is_whole=True)) if change is None else change
-    found = schema.checker.faults(schema.state.model, data, asked.base, asked.touched)
+    check, model = schema.checker.faults, schema.state.model
+    found = check(model, data) if change is None else check(model, data, change.base, change.touched)
     return [StateFault(format_path(fault.segments), fault.message) for fault in islice(found, MAX_FAULTS)]
 
 

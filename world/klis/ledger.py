@@ -173,7 +173,7 @@ class Ledger:
 
     def _forget_if_idle(self, session: Session) -> None:
         if session.is_idle:
-            self.sessions.pop((session.agent_id, session.session_id), None)
+            del self.sessions[session.agent_id, session.session_id]
 
 
 def ledger_copy(source: Ledger | LedgerView) -> Ledger:

@@ -329,11 +329,11 @@ def _too_large(path: str, limit: str, maximum: int, unit: str) -> RefusedError:
 
 
 class _StrictLoader(YamlLoader):
-    def construct_mapping(self, node: pyyaml.MappingNode, deep: bool = False) -> Any:
+    def flatten_mapping(self, node: pyyaml.MappingNode) -> None:
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 raise pyyaml.constructor.ConstructorError(None, None, "a merge; write its keys out", key.start_mark)
-        return super().construct_mapping(node, deep)
+        super().flatten_mapping(node)
 
 
 def _read_yaml(text: str | bytes) -> Any:

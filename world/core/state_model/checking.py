@@ -3,6 +3,7 @@
 A check of a change starts from a value that is known to fit. It visits the touched places and the objects and arrays
 above them; members that are the same nodes as before are not visited. Under alternatives (``anyOf``) it continues with
 the one that accepted the earlier value, which is known from its JSON type, or remembered.
+Source: IC-validate.
 """
 
 from __future__ import annotations

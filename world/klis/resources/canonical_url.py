@@ -84,7 +84,7 @@ def canonical_url(text: str) -> CanonicalUrl:
 def _read(text: str) -> CanonicalUrl:
     if "\\" in text:
         raise ValueError("has a backslash, which some readers take for a slash")
-    if text.strip(" ") != text or any(unicodedata.category(one) in _LEFT_OUT and one != " " for one in text):
+    if text != text.strip() or any(unicodedata.category(one) in _LEFT_OUT and one != " " for one in text):
         raise ValueError("has white space or a control character, which some readers leave out")
     found = _URL.fullmatch(text)
     if found is None:
