@@ -196,6 +196,7 @@ def test_a_world_too_large_for_the_log_is_undone_and_ends_its_proposal(address: 
     plan = {"mutates": ["FILE:/new.txt"], "consumes": ["FILE:/b.txt"], "steps": steps}
     with a_workshop(address, root, limits=Limits(max_event_bytes=6_000)) as world:
         failed = world.act("ann", "run", plan)
+        assert failed.error is not None
         assert (failed.status, failed.error.code) == ("failed", "WORLD_TOO_LARGE")
         assert not (root / "new.txt").exists()
     check(address)
