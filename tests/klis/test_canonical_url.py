@@ -113,6 +113,7 @@ REFUSED = [
     f"https://\u00fc{'a' * 60}.de/",
 ]
 READ = [
+    ("https://example.com/a b", "https://example.com/a%20b"),
     ("https://github.com/a?b#c", "https://github.com/a?b"),
     ("HTTPS://GitHub.COM:443", "https://github.com/"),
     ("https://a.example#@b.example/", "https://a.example/"),
