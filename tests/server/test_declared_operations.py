@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from tests.server.served import PATH, Served
+from worldprotocol.operations import operation
 from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.leases import list_leases
 from worldprotocol.operations.registry import SUBJECTS, declared_operations
 
 RELEASE = {"leaseIds": ["none"], "sessionId": "s-1"}
@@ -132,3 +134,12 @@ def test_a_subject_is_imported_without_the_engine_and_without_a_library_of_one_s
     program = f"import sys, worldprotocol.operations.{subject}; print(*({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_declaration_at_fault_is_refused() -> None:
+    example = (list_leases.example.request, list_leases.example.answer)
+    given: Any = {"record": "verdict.given"}
+    with pytest.raises(TypeError, match="record"):
+        operation("leases.some", "GET /some", "reader", example=example, **given)
+    with pytest.raises(TypeError, match="again"):
+        operation("leases.some", "POST /some", "reader", example=example, records="verdict.given")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -140,18 +140,28 @@ class Declared(Operation, Generic[Q, A]):
 Kind = Literal["whole", "personal"]
 
 
+class OperationOptions(TypedDict, Generic[Q, A], total=False):
+    """What an operation has besides name, route, rights and example.
+
+    Args:
+        kind: ``whole`` or ``personal``; see ``Operation``.
+        records: topics of the events that a request records, separated by spaces.
+        again: see ``Declared``.
+        awaited: see ``Declared``.
+        status: see ``Declared``.
+        statuses: see ``Declared``.
+    """
+
+    kind: Kind
+    records: str
+    again: Again[Q, A]
+    awaited: Awaited[Q, A]
+    status: Callable[[A], int]
+    statuses: tuple[int, ...]
+
+
 def operation(
-    name: str,
-    route: str,
-    rights: str,
-    *,
-    example: tuple[Q, A],
-    kind: Kind | None = None,
-    records: str = "",
-    again: Again[Q, A] | None = None,
-    awaited: Awaited[Q, A] | None = None,
-    status: Callable[[A], int] | None = None,
-    statuses: tuple[int, ...] = (200,),
+    name: str, route: str, rights: str, *, example: tuple[Q, A], **options: Unpack[OperationOptions[Q, A]]
 ) -> Callable[[Run[Q, A]], Declared[Q, A]]:
     """Declare the decorated function as an operation; its docstring is the description, the first line the summary.
 
@@ -160,16 +170,15 @@ def operation(
         route: method and path below the realm, such as ``POST /leases:release``; ``{name}`` is a member of the request.
         rights: rights of which the caller needs one, separated by spaces.
         example: a request and its answer.
-        kind: ``whole`` or ``personal``; see ``Operation``.
-        records: topics of the events that a request records, separated by spaces.
-        again: see ``Declared``.
-        awaited: see ``Declared``.
-        status: see ``Declared``.
-        statuses: see ``Declared``.
+        **options: see ``OperationOptions``.
 
     Raises:
-        TypeError: ``again`` without ``records``, or the other way round.
+        TypeError: an option that does not exist; ``again`` without ``records``, or the other way round.
     """
+    unknown = options.keys() - OperationOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}.")
+    again, records, kind = options.get("again"), options.get("records", ""), options.get("kind")
     if (again is None) != (not records):
         raise TypeError(f"{name}: `again` answers from the events that `records` names.")
     method, _, path = route.partition(" ")
@@ -185,16 +194,16 @@ def operation(
             summary=lines[0].rstrip("."),
             is_whole=kind == "whole",
             is_personal=kind == "personal",
-            may_wait=awaited is not None,
+            may_wait="awaited" in options,
             request=type(request),
             answer=type(answer),
             run=run,
             example=Example(request, answer),
             records=tuple(records.split()),
             again=again,
-            awaited=awaited,
-            status=status,
-            statuses=statuses,
+            awaited=options.get("awaited"),
+            status=options.get("status"),
+            statuses=options.get("statuses", (200,)),
         )
 
     return declare
