@@ -141,6 +141,49 @@ def test_the_sessions_of_a_server_that_ended_are_taken_over(
     assert not absent.presence.is_heard(NAME)
 
 
+def test_a_session_that_another_server_hears_goes_on_where_its_renewals_were_expected(
+    realm: Realm, folder: Path
+) -> None:
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, ())
+        first, second, *_ = servers.all
+        renewed(first)  # no call of it reached this one, so nothing is recorded
+        servers.wait(4)
+        second.presence.meet(NAME, "codex")
+        second.presence.expect(NAME)  # its call is answered at once
+        servers.wait(1)
+        for _ in range(2):
+            renewed(first)
+            servers.wait(5)
+        renewed(first)
+        servers.wait(1)
+        name = begun(second.realm)
+        second.presence.expect(NAME)
+        assert servers.wait(4) == []  # 15 s after the first call
+        renewed(first)
+        held = held_session(realm, *NAME)
+        assert held is not None
+        assert held.server == first.realm._acting.worker
+        servers.wait(5)
+        assert not second.presence.is_heard(NAME)
+        assert realm.proposal(name).status == "executing"
+
+
+def test_a_call_of_a_session_that_no_server_hears_ends_after_its_own_time(realm: Realm, folder: Path) -> None:
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, ())
+        first, *_ = servers.all
+        first.presence.meet(NAME, "codex")
+        first.presence.expect(NAME)
+        servers.wait(12)
+        name = begun(first.realm)
+        first.presence.expect(NAME)
+        assert servers.wait(14) == []
+        assert servers.wait(2) == [name]
+        servers.wait(1)
+        assert not first.presence.silent()
+
+
 def test_equal_calls_of_two_sessions_end_each_with_its_own(realm: Realm, absent: AbsentCallers) -> None:
     calls, attended = ToolCalls(realm, "bot"), Attended(by="hook")
     other, one, two, third = (
@@ -418,6 +461,7 @@ def test_an_end_that_fails_hinders_no_other(
     realm: Realm, absent: AbsentCallers, clock: Monotonic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = begun(realm)
+    hold_session(realm, *NAME, "codex")
     for session in (("bot", "broken"), NAME):
         absent.presence.hear(session)
     real = AbsentCallers.end_session

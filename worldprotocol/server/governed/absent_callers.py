@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from world.events.caller_events import CALLER_LEFT, NoticedBy
+from world.pipeline.callers import goes_on
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 from worldprotocol.agents.command_runs import is_run
@@ -32,7 +33,7 @@ from worldprotocol.server.governed.calls_of_callers import (
     calls_of_session,
     keys_of,
 )
-from worldprotocol.server.governed.heard_callers import CallerName
+from worldprotocol.server.governed.heard_callers import SILENT_S, CallerName
 from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
 
@@ -211,31 +212,37 @@ class AbsentCallers:
         Args:
             name: actor and id of the session.
             noticed_by: how it was noticed.
-            of_holder: leave a session alone that another server holds, or that is renewed again.
+            of_holder: leave a session alone that another server holds, or that is renewed again; of one that none
+                holds, leave the calls that were begun lately, which another server may hear.
             until: when its process ended, ms since 1970, so that calls which were begun later stay; None is now.
             realm: the realm for the caller that says so; None is this server.
         """
         actor_id, session = name
+        is_awaited = False
 
         def leaving(work: UnitOfWork) -> Leaving | None:
+            nonlocal is_awaited
             if of_holder and not self.presence.is_silent(name):
                 return None
+            is_unheld = of_holder and self._held(name) is None
             calls = list(calls_of_session(work.realm.proposals.values(), name))
             runs = [one for one in calls if is_run(one)]
             running = {one.proposal_id for one in runs if begun_run(self.realm, one, work) is not None}
-            return Leaving(
+            left = Leaving(
                 actor_id=actor_id,
                 client=self._client(name, calls),
                 noticed_by=noticed_by,
                 session=session,
                 running=running,
                 not_made={one.proposal_id for one in runs} - running,
-                until=until,
+                until=work.at - int(SILENT_S * 1000) if is_unheld else until,
             )
+            is_awaited = is_unheld and goes_on(work, left)
+            return left
 
         ended = caller_left(realm or self.realm, leaving, of_holder=of_holder)
         held = self._held(name)
-        if held is None and (not of_holder or self.presence.is_silent(name)):
+        if held is None and (not of_holder or self.presence.is_silent(name)) and not is_awaited:
             self.presence.forget(name)
         elif held is not None and not self._is_here(held.server):
             self.presence.drop(name)
