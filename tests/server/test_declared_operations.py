@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.server.kiosk import kiosk
 from tests.server.served import PATH, Served
+from worldprotocol.api.realm import Realm
 from worldprotocol.operations import operation
+from worldprotocol.operations.access import LOST, CreateToken, _lost_token
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.leases import list_leases
 from worldprotocol.operations.registry import SUBJECTS, declared_operations
@@ -90,6 +96,36 @@ def test_a_repeated_creation_of_a_token_revokes_the_token_that_was_lost(served: 
     assert in_force == [made[-1]["tokenId"]]
     other = sent(served, "/tokens", json={**body, "note": "another"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+
+
+def test_the_key_of_a_command_is_not_that_of_an_operation(served: Served) -> None:
+    kept, lost = (sent(served, "/tokens", json={"actorId": "kid"}).json()["tokenId"] for _ in range(2))
+    headers, words = {"Idempotency-Key": "a-command"}, ["token", "revoke", lost, "--reason", "over", "--by", "ops"]
+    assert '["exit",0]' in sent(served, "/commands", json={"arguments": words}, headers=headers).text
+    answer = sent(served, f"/tokens/{kept}:revoke", json={"reason": "over"}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+    with served.place.realm() as realm:
+        assert kept in realm.realm().tokens
+
+
+def test_tokens_are_created_by_equal_requests_at_once_each_in_place_of_the_one_before(served: Served) -> None:
+    body, headers = {"actorId": "kid", "note": "at once"}, {"Idempotency-Key": "at-once"}
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: sent(served, "/tokens", json=body, headers=headers), range(24)))
+    assert {one.status_code for one in made} == {200}
+    with served.place.realm() as realm:
+        assert [one.note for one in realm.realm().tokens.values()].count("at once") == 1
+
+
+def test_a_token_that_an_equal_request_to_another_server_revoked_is_lost_too(tmp_path: Path) -> None:
+    with Realm.create(str(tmp_path / "world.db"), domain=kiosk) as realm:
+        realm.register("kid", "agent")
+        lost = realm.access.create_token("kid", by="operator").created
+        realm.access.revoke_token(lost.token_id, by="operator", reason=LOST)
+        before = SimpleNamespace(realm=lambda: SimpleNamespace(tokens={lost.token_id: lost}))
+        call: Any = SimpleNamespace(hosted=SimpleNamespace(realm=before), realm=realm, actor_id="operator")
+        made = _lost_token(call, CreateToken(actor_id="kid"), [lost])
+        assert list(realm.realm().tokens) == [made.token_id]
 
 
 def test_equal_keys_of_two_actors_are_two_requests(served: Served) -> None:

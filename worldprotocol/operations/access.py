@@ -336,7 +336,11 @@ def _lost_token(call: OperationCall, request: CreateToken, events: Sequence[Toke
     """Revoke the tokens of earlier attempts, whose texts are lost, and create another one."""
     for one in events:
         if one.token_id in call.hosted.realm.realm().tokens:
-            call.realm.access.revoke_token(one.token_id, by=call.actor_id, reason=LOST)
+            try:
+                call.realm.access.revoke_token(one.token_id, by=call.actor_id, reason=LOST)
+            except RefusedError as refused:
+                if refused.code != ErrorCode.UNKNOWN_TOKEN:  # an equal request to another server revoked it
+                    raise
     return _create_token(call, request)
 
 

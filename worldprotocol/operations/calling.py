@@ -121,10 +121,8 @@ def perform(operation: Declared[Q, A], call: OperationCall, request: Q, key: str
         return operation.run(replace(call, verified=caller), request)
 
     def says(events: list[Any]) -> bool:
-        """Return whether recorded events are of this request; those of earlier releases have no digest."""
-        recorded = events[0].verified.request
-        topics = {one.TOPIC for one in events}
-        return recorded == digest if recorded is not None else topics <= set(operation.records)
+        """Return whether recorded events are of this request; those of a command, and older ones, have no digest."""
+        return bool(events[0].verified.request == digest)
 
     return call.hosted.request_keys.once(
         call.hosted.realm,

@@ -145,17 +145,17 @@ class RequestKeys:
         if caller.key is None:
             return run(as_caller)
         as_caller._protocol = _OnceProtocol(realm._acting, realm._composed.ids, caller, self._events)
-        try:
-            with self._turn(f"{caller.verified_actor}\n{caller.key}"):
+        with self._turn(f"{caller.verified_actor}\n{caller.key}"):
+            try:
                 return run(as_caller)
-        except _RepeatedError as found:
-            events = found.events
-        if not says(events):
-            raise RefusedError(
-                ErrorCode.IDEMPOTENCY_CONFLICT,
-                f"The key {caller.key} was used for another request; use a new key for each request.",
-            )
-        return repeated([structs.replace(one, verified=None) for one in events])  # as the command returned them
+            except _RepeatedError as found:
+                events = found.events
+            if not says(events):
+                raise RefusedError(
+                    ErrorCode.IDEMPOTENCY_CONFLICT,
+                    f"The key {caller.key} was used for another request; use a new key for each request.",
+                )
+            return repeated([structs.replace(one, verified=None) for one in events])  # as the command returned them
 
     def _events(self, caller: Verification) -> list[Any]:
         """Return the committed events that have the key of a caller; equal keys of other actors are other keys."""
