@@ -65,6 +65,7 @@ def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
     realm: Realm, absent: AbsentCallers, clock: Monotonic
 ) -> None:
     name = begun(realm)
+    hold_session(realm, *NAME, "codex")
     absent.presence.hear(NAME)
     realm.host.cancel(name, by="ann", reason="it hangs")
     absent.end_cancelled(realm.proposal(name))
@@ -167,6 +168,21 @@ def test_a_session_that_another_server_hears_goes_on_where_its_renewals_were_exp
         servers.wait(5)
         assert not second.presence.is_heard(NAME)
         assert realm.proposal(name).status == "executing"
+
+
+def test_a_cancelled_call_of_a_session_that_another_server_may_hear_has_its_time(realm: Realm, folder: Path) -> None:
+    with ExitStack() as stack:
+        servers = Servers(folder, stack, ())
+        first, *_ = servers.all
+        first.presence.expect(NAME)
+        servers.wait(int(MISSES_S) + 1)
+        name = begun(first.realm)
+        first.realm.host.cancel(name, by="ann", reason="it hangs")
+        first.end_cancelled(first.realm.proposal(name))
+        assert realm.proposal(name).status == "executing"  # the renewal that records it is due
+        assert servers.wait(int(MISSES_S) + 1) == []
+        first.end_cancelled(first.realm.proposal(name))
+        assert realm.proposal(name).status == "failed"
 
 
 def test_a_call_of_a_session_that_no_server_hears_ends_after_its_own_time(realm: Realm, folder: Path) -> None:

@@ -27,6 +27,7 @@ from worldprotocol.api.callers.sessions import (
 )
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.governed.calls_of_callers import (
+    begun_at,
     begun_run,
     call_with_key,
     calls_by_session,
@@ -282,7 +283,10 @@ class AbsentCallers:
             return self._is_here(proposal.caller_at) and not self.running.is_heard((actor_id, run), MISSES_S)
         name = (actor_id, proposal.session or "")
         held = self._held(name)
-        return self.presence.is_silent(name, MISSES_S) and (held is None or self._is_here(held.server))
+        if held is None:  # a server that hears the session would have recorded that by now
+            is_late = begun_at(proposal) + MISSES_S * 1000 < self.realm._acting.now_ms()
+            return is_late and self.presence.is_silent(name, MISSES_S)
+        return self._is_here(held.server) and self.presence.is_silent(name, MISSES_S)
 
     def _client(self, name: CallerName, calls: Iterable[Proposal]) -> str:
         held = self._held(name)

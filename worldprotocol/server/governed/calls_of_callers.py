@@ -11,7 +11,7 @@ from worldprotocol.agents.command_runs import has_begun, is_run
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.governed.heard_callers import CallerName
 
-__all__ = ["begun_run", "call_with_key", "calls_by_session", "calls_of_session", "keys_of"]
+__all__ = ["begun_at", "begun_run", "call_with_key", "calls_by_session", "calls_of_session", "keys_of"]
 
 
 def calls_of_session(proposals: Iterable[Proposal], name: CallerName) -> Iterator[Proposal]:
@@ -50,6 +50,15 @@ def keys_of(proposal: Proposal) -> Iterator[str]:
     for name, claim in proposal.claims.items():
         if claim.key is not None and proposal.requested[name].requirement.type == EFFECT:
             yield claim.key
+
+
+def begun_at(proposal: Proposal) -> int:
+    """Return when a call was proposed or claimed last, in ms since 1970.
+
+    Args:
+        proposal: its proposal.
+    """
+    return max([proposal.submitted.at, *(one.at for one in proposal.claims.values())])
 
 
 def begun_run(realm: Realm, proposal: Proposal, work: UnitOfWork | None = None) -> str | None:
