@@ -14,6 +14,7 @@ from world.events.lease_events import LeasesReleased, VerdictGiven
 from world.events.verification import Verification
 from worldprotocol.api.callers.recorded_keys import RequestKeys, says_acquire
 from worldprotocol.api.realm import Realm
+from worldprotocol.operations.registry import recorded_topics
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ def caller(key: str) -> Verification:
 def test_equal_requests_to_several_servers_at_once_take_one_lease(tmp_path: Path) -> None:
     place = founded(tmp_path)
     realms = [Realm.open(place.log, domain=kiosk, effects=handlers) for _ in range(SERVERS)]
-    hosts = [(realm, RequestKeys(realm.log)) for realm in realms]
+    hosts = [(realm, RequestKeys(realm.log, recorded_topics())) for realm in realms]
 
     def acquire(host: tuple[Realm, RequestKeys], key: str) -> Any:
         scope = [{"predicate": "MUTATES", "resource": f"FILE:/{key}"}]
@@ -61,8 +62,10 @@ def test_equal_requests_to_several_servers_at_once_take_one_lease(tmp_path: Path
         recorded = [one for _, one in realms[0].events() if isinstance(one, VerdictGiven | LeasesReleased)]
         assert len(recorded) == 2 * len(keys)
         assert {one.verified.key for one in recorded if one.verified} == {*keys, *(f"release-{key}" for key in keys)}
-        assert RequestKeys(realms[1].log)._events(caller("key-3"))  # a server that starts later knows them too
-        assert acquire((realms[1], RequestKeys(realms[1].log)), "key-3").status == "Granted"
+        assert RequestKeys(realms[1].log, recorded_topics())._events(
+            caller("key-3")
+        )  # a server that starts later knows them too
+        assert acquire((realms[1], RequestKeys(realms[1].log, recorded_topics())), "key-3").status == "Granted"
         assert not realms[1].realm().klis.leases
     finally:
         for realm in realms:

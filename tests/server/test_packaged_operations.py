@@ -17,7 +17,7 @@ from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
 from worldprotocol.operations.registry import GROUP, declared_operations
 from worldprotocol.server.app import create_app
-from worldprotocol.server.operation_table import OPERATIONS
+from worldprotocol.server.operation_table import OPERATIONS, all_operations
 from worldprotocol.server.service import RealmToServe, Service
 
 ACME = '''
@@ -88,14 +88,20 @@ def test_a_package_adds_an_operation(tmp_path: Path) -> None:
     assert description.json()["components"]["schemas"]["ActorCount"]["required"] == ["count"]
 
 
-def test_two_operations_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, "acme_twice", ACME.replace("acme.count", "leases.list"), {})
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("acme.count", "leases.list"), ("acme.count", "intents.submit"), ("GET /acme/{kind}", "GET /worlds")],
+)
+def test_no_package_takes_the_place_of_an_operation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str, ours: str
+) -> None:
+    install(tmp_path, "acme_twice", ACME.replace(theirs, ours), {})
     (tmp_path / "acme_twice-1.0.dist-info" / "entry_points.txt").write_text(f"[{GROUP}]\nacme = acme_twice\n")
     monkeypatch.syspath_prepend(tmp_path)
     declared_operations.cache_clear()
     try:
-        with pytest.raises(ValueError, match=r"leases\.list"):
-            declared_operations()
+        with pytest.raises(ValueError, match=r"leases\.list|intents\.submit|acme\.count"):
+            all_operations()
     finally:
         monkeypatch.undo()
         declared_operations.cache_clear()

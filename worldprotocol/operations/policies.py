@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, field
 
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
 from worldprotocol.operations.fields import Name, Reason
 
@@ -29,7 +31,10 @@ class AdoptedPolicy(AnswerForm, frozen=True, kw_only=True):
 
 
 def _in_force(call: OperationCall, name: str, *, adopted: bool) -> AdoptedPolicy:
-    policy_hash = call.hosted.realm.realm().policies[name].policy_hash
+    known = call.hosted.realm.realm().policies.get(name)
+    if known is None:
+        raise RefusedError(ErrorCode.POLICY_NOT_ADOPTED, f"The policy {name!r} was retired meanwhile.", policy=name)
+    policy_hash = known.policy_hash
     return AdoptedPolicy(name=name, policy_hash=policy_hash, adopted=adopted)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
     members = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     path = {members[name]: text for name, text in request.path_params.items() if name != "realm"}
     if not operation.is_write:
+        _check_once(path, request.query_params, "query")
         return read_request(operation, {**request.query_params, **path}, "query", strict=False)
     content = await request.body()
     if len(content) > SMALL_BYTES:
@@ -58,11 +59,16 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
     else:
         given = _decoded(content, request)
     if isinstance(given, dict):
-        twice = next((name for name in path if name in given), None)
-        if twice is not None:
-            raise invalid(f"body.{twice}", "The path names it")
+        _check_once(path, given, "body")
         given |= path
     return read_request(operation, given, "body", strict=True)
+
+
+def _check_once(path: Mapping[str, Any], given: Mapping[str, Any], where: str) -> None:
+    """Refuse a member that the path has, too."""
+    twice = next((name for name in path if name in given), None)
+    if twice is not None:
+        raise invalid(f"{where}.{twice}", "The path names it")
 
 
 def _decoded(content: bytes, request: Request) -> Any:

@@ -198,7 +198,7 @@ KEY: Final = {
     "name": IDEMPOTENCY_KEY.title(),
     "in": "header",
     "required": False,
-    "description": "Key of the request: a repeated request records nothing, and has the same answer.",
+    "description": "Key of the request, which then has its effect once, however often it is sent.",
     "schema": {"type": "string"},
 }
 """The header field of requests that may be repeated."""

@@ -14,7 +14,7 @@ from world.events.verification import RIGHTS, Right
 from worldprotocol.operations.declaring import REALM, Operation
 from worldprotocol.operations.registry import declared_operations
 
-__all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "handles"]
+__all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "all_operations", "handles"]
 
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
 PROPOSALS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver")
@@ -127,7 +127,24 @@ _ALL: Final = (
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
     Operation("server.metrics", "GET", "/metrics", ("operator", "auditor"), "Return metrics for Prometheus"),
 )
-OPERATIONS: Final[dict[str, Operation]] = {one.name: one for one in _ALL} | declared_operations()
+
+
+def all_operations() -> dict[str, Operation]:
+    """Return the rows of the table and the declared operations, by name.
+
+    Raises:
+        ValueError: two have one name, or one method and path.
+    """
+    rows = [*_ALL, *declared_operations().values()]
+    found = {one.name: one for one in rows}
+    if len(found) < len(rows) or len({(one.method, one.route) for one in rows}) < len(rows):
+        taken = {one.name for one in _ALL} | {f"{one.method} {one.path}" for one in _ALL}
+        at_fault = [one for one in declared_operations().values() if {one.name, f"{one.method} {one.path}"} & taken]
+        raise ValueError(f"{at_fault[0].name} has the name, or method and path, of an operation of the server.")
+    return found
+
+
+OPERATIONS: Final = all_operations()
 """All operations, by name."""
 
 Handler = Callable[..., Awaitable[Any]]

@@ -27,6 +27,7 @@ from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey
+from worldprotocol.operations.registry import recorded_topics
 from worldprotocol.operations.visibility import Redactions
 from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
@@ -325,7 +326,7 @@ class Service:
             view=Shared(self.threads, realm.realm),
             redactions=Redactions(realm.log, one.roles, self.config.public.get(one.name, ())),
             signed=one.signed or unsigned,
-            request_keys=RequestKeys(realm.log),
+            request_keys=RequestKeys(realm.log, recorded_topics()),
             past=PastViews(realm),
             cloud_events=CloudEvents(realm.log),
             ended=EndedProposals(realm.archive),

@@ -7,7 +7,7 @@ equal requests to different servers one records; equal requests to one process, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -20,17 +20,9 @@ from world.engine.verified_commands import VerifiedProtocol
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.access_events import RightGranted, RightRevoked, TokenCreated, TokenRevoked
 from world.events.lease_events import (
-    KeyRegistered,
-    KeyRevoked,
-    LeaseRenewed,
-    LeasesReleased,
-    LeasesRevoked,
     VerdictGiven,
 )
-from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
-from world.events.realm_events import ActorBound, ActorRegistered, BranchCreated, BranchSwitched
 from world.events.verification import Verification
 from world.log import EventLog
 from world.pipeline.unit_of_work import UnitOfWork
@@ -43,21 +35,6 @@ R = TypeVar("R")
 Says = Callable[[list[Any]], bool]
 """Whether the events of an earlier request are those of a request."""
 
-_KINDS: Final = (
-    *(VerdictGiven, LeaseRenewed, LeasesReleased, LeasesRevoked, KeyRegistered, KeyRevoked),
-    *(
-        BranchCreated,
-        BranchSwitched,
-        ActorRegistered,
-        ActorBound,
-        RightGranted,
-        RightRevoked,
-        TokenCreated,
-        TokenRevoked,
-    ),
-    *(PolicyAdopted, PolicyRetired, ShadowConfigured),
-)
-_TOPICS: Final = [kind.TOPIC for kind in _KINDS]
 _NEEDLE: Final = b'"key":'
 
 
@@ -106,15 +83,17 @@ class _OnceProtocol(VerifiedProtocol):
 
 
 class RequestKeys:
-    """The keys of the requests in one log that are recorded with leases, actors, rights, keys and policies.
+    """The keys of the requests in one log that are recorded with events of some topics.
 
     Args:
         log: the log; its events are read once.
+        topics: topics of the events that requests record.
     """
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, topics: Iterable[str]) -> None:
         """Read nothing yet."""
         self._log = log
+        self._topics = sorted(topics)
         self._positions: dict[tuple[str | None, str], list[int]] = {}
         self._upto = 0
         self._mutex = threading.Lock()
@@ -161,7 +140,7 @@ class RequestKeys:
         """Return the committed events that have the key of a caller; equal keys of other actors are other keys."""
         with self._mutex:
             upto = self._log.head().size
-            for logged in self._log.read(self._upto, upto, topics=_TOPICS):
+            for logged in self._log.read(self._upto, upto, topics=self._topics):
                 if _NEEDLE in logged.state:
                     event: Any = decoded(logged)
                     if event.verified is not None and event.verified.key is not None:
