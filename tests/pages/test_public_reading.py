@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.pages.pages_of import PAGES_PATH, parsed, signed_in, signing
+from tests.server.examples import EXAMPLES
 from tests.server.served import ORDER, PATH, Served, founded, serving
 from world.errors import RefusedError
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
-from worldprotocol.server.answers import BODIES
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.pages.page_table import PAGES, Page
 from worldprotocol.server.service import RealmToServe, Service
@@ -49,7 +49,7 @@ def asked(served: Served, operation: Operation, **more: Any) -> Any:
     names = {"realm": "main", "proposal_id": "none", "world_id": "HEAD", "position": "1", "kind": "world", "code": "X"}
     path = operation.path.format(**{**dict.fromkeys(re.findall(r"{(\w+)}", operation.path), "none"), **names})
     with served.client() as client:
-        return client.request(operation.method, path, json=BODIES.get(operation.name), **more)
+        return client.request(operation.method, path, json=EXAMPLES.get(operation.name), **more)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server.examples import EXAMPLES
 from tests.server.kiosk import handlers, kiosk
 from tests.server.served import NO_TLS, Served, founded
 from tests.support.tables import for_each
@@ -15,20 +16,14 @@ from world.events.verification import RIGHTS
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
 from worldprotocol.operations.registry import declared_operations
-from worldprotocol.server.answers import ANSWERS, BODIES
+from worldprotocol.server.answers import ANSWERS
 from worldprotocol.server.app import create_app
 from worldprotocol.server.call import Authorized
-from worldprotocol.server.openapi import request_of
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS, Operation
 from worldprotocol.server.service import RealmToServe, Service
 
 REFUSED = {"RIGHT_MISSING", "SIGN_IN_REQUIRED", "TOKEN_NOT_VALID"}
-DECLARED = {
-    name: request_of(one)["requestBody"]["content"]["application/json"]["example"]
-    for name, one in declared_operations().items()
-    if one.is_write
-}
-EXAMPLES = {**BODIES, **DECLARED, "commands.run": {"arguments": ["none"]}}
+BODIES = {**EXAMPLES, "commands.run": {"arguments": ["none"]}}
 """A command has rights of its own: ``tests/remote/test_command_rights.py`` tries each."""
 
 PARAMETERS = {
@@ -71,7 +66,7 @@ def asked(served: Served, operation: Operation, token: str | None) -> tuple[int,
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     path = operation.path.format(**PARAMETERS)
     query = QUERIES.get(operation.name, {})
-    body = EXAMPLES.get(operation.name)
+    body = BODIES.get(operation.name)
     with (
         served.client() as client,
         client.stream(operation.method, path, json=body, headers=headers, params=query) as answer,

@@ -106,7 +106,8 @@ def test_a_reader_with_redaction_sees_no_input_anywhere(redacted: Served) -> Non
         pages = [f"{PATH}/log", f"{PATH}/proposals", f"{PATH}/proposals/{done['proposalId']}", f"{PATH}/worlds"]
         pages += [f"{PATH}/worlds/{done['worldId']}", f"{PATH}/branches", PATH, "/v1/realms", f"{PATH}/checkpoint"]
         for page in pages:
-            answer = ann.get(page, params={"limit": 500})
+            has_limit = page.endswith(("/log", "/proposals", "/worlds"))
+            answer = ann.get(page, params={"limit": 500} if has_limit else {})
             assert answer.status_code == 200, page
             assert "secret-item" not in answer.text, page
         for page in ("worlds/HEAD/state", "worlds/HEAD/diff?with=HEAD", "worlds/HEAD/blame?path=orders", "leases"):

@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.plugins.forms import scaled
+from tests.server.examples import EXAMPLES
 from tests.server.served import ORDER, Served, founded, serving
-from worldprotocol.server.answers import BODIES
 from worldprotocol.server.openapi import PROBLEMS
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 
@@ -79,8 +79,8 @@ def test_requests_about_what_there_is_get_documented_answers(
             one: chosen.get(one, value) for one, value in ({**(case.path_parameters or {}), **chosen}).items()
             if f"{{{one}}}" in operation.path
         }  # fmt: skip
-        if name in BODIES and data.draw(st.booleans()):
-            case.body = BODIES[name]
+        if name in EXAMPLES and data.draw(st.booleans()):
+            case.body = EXAMPLES[name]
         case.call_and_validate(base_url=served.url, headers=credential, checks=CHECKS, timeout=60)
 
     attack()
@@ -91,7 +91,7 @@ def asked(client: httpx.Client, operation: Operation, realm: str = "main", **mor
     path = operation.path.format_map(Absent(realm=realm))
     query = {"path": "orders"} if operation.name == "worlds.blame" else {}
     if operation.method == "POST" and "content" not in more:
-        more["json"] = BODIES[operation.name]
+        more["json"] = EXAMPLES[operation.name]
     with client.stream(more.pop("method", operation.method), path, params=query, **more) as answer:
         if answer.headers["content-type"].startswith("text/event-stream"):
             return answer

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.plugins.forms import scaled
+from tests.server.examples import EXAMPLES
 from tests.server.served import NO_TLS, ORDER, PATH, Served
-from worldprotocol.server.answers import BODIES
 from worldprotocol.server.operation_table import OPERATIONS
 
 pytestmark = pytest.mark.slow
@@ -44,18 +44,18 @@ def path_of(name: str) -> str:
 @st.composite
 def bodies(draw: st.DrawFn, name: str) -> bytes:
     """Return a body that begins as the example of an operation, with something wrong in it."""
-    text = json.dumps(BODIES[name])
+    text = json.dumps(EXAMPLES[name])
     kind = draw(st.sampled_from(["value", "bytes", "cut", "member", "encoding", "random", "twice"]))
     if kind == "random":
         return draw(st.binary(max_size=200))
     if kind == "value":  # one of its values is another one
-        whole: dict[str, Any] = dict(BODIES[name])
+        whole: dict[str, Any] = dict(EXAMPLES[name])
         member = draw(st.sampled_from([*whole, "unknown"])) if whole else "unknown"
         whole[member] = "VALUE"
         return json.dumps(whole).replace('"VALUE"', draw(st.sampled_from(ATOMS))).encode("utf-8", "surrogatepass")
     if kind == "member":
         return json.dumps(
-            dict(BODIES[name]) | draw(st.dictionaries(st.text(max_size=8), st.integers(), max_size=3))
+            dict(EXAMPLES[name]) | draw(st.dictionaries(st.text(max_size=8), st.integers(), max_size=3))
         ).encode()
     if kind == "twice":
         return text.encode() * 2

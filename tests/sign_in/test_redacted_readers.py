@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server.examples import EXAMPLES
 from tests.server.kiosk import handlers, kiosk
 from tests.server.served import ADMINISTRATORS, NO_TLS, PATH, Served, forked_server, founded
 from tests.server.test_rights_table import PARAMETERS
@@ -21,7 +22,6 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.redaction import Redaction
-from worldprotocol.server.answers import BODIES
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 
 READERS: dict[str, list[str]] = {
@@ -117,7 +117,7 @@ QUERIES: dict[str, list[dict[str, str]]] = {
 def answers(served: Served, operation: Operation, token: str, names: dict[str, list[str]]) -> Iterator[str]:
     """Yield every answer of an operation with its header fields, for all values of its parameters."""
     parameters = [one for one in names if f"{{{one}}}" in operation.path]
-    body = BODIES.get(operation.name)
+    body = EXAMPLES.get(operation.name)
     with httpx.Client(
         base_url=served.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False, verify=NO_TLS
     ) as client:
