@@ -17,7 +17,6 @@ from world.events.verification import Verification
 from worldprotocol import Domain, set_
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
-from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.bodies import AnswerToGive
 from worldprotocol.server.call import Call
 from worldprotocol.server.operation_table import OPERATIONS
@@ -90,16 +89,7 @@ def a_call(realm: Realm) -> Call:
     """Return a request of ann to answer."""
     service = Service.of(ServerConfig(), [RealmToServe("main", realm)])
     hosted, view = service.realms["main"], realm.realm()
-    visibility = Visibility(view, VERIFIED, hosted.redactions)
-    return Call(
-        hosted=hosted,
-        verified=VERIFIED,
-        view=view,
-        visibility=visibility,
-        clock=service.clock,
-        service=service,
-        operation=OPERATIONS["proposals.answer"],
-    )
+    return Call.of(service, OPERATIONS["proposals.answer"], hosted, VERIFIED, view)
 
 
 def answered(realm: Realm) -> list[tuple[str, str | None]]:

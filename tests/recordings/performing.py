@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,7 +21,7 @@ from fastapi import FastAPI
 
 from tests.cli.inside import ended
 from tests.recordings.realms import ROOT, RecordedRealm, recorded_time
-from tests.recordings.transcript import SEPARATORS, Answers, Example, broken
+from tests.recordings.transcript import Answers, Example
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.cli.commands.admin.serve import _opened
 from worldprotocol.cli.registry import COMMANDS
@@ -171,5 +173,8 @@ def _shown(kind: str, content: bytes) -> str:
 
 
 def shown_description(app: FastAPI) -> str:
-    """Return the description of the API as JSON in lines."""
-    return "\n".join(broken(app.openapi(), SEPARATORS[0])) + "\n"
+    """Return the description of the API as JSON, a line for each operation and for each schema."""
+    document = deepcopy(app.openapi())
+    lines = [(path, method, one) for path, methods in document.pop("paths").items() for method, one in methods.items()]
+    lines += [("schema", name, one) for name, one in document["components"].pop("schemas").items()]
+    return "\n".join(json.dumps(one) for one in [document, *lines]) + "\n"

@@ -73,6 +73,21 @@ class Call(OperationCall):
     service: Service
     operation: Operation
 
+    @classmethod
+    def of(
+        cls, service: Service, operation: Operation, hosted: HostedRealm, verified: Verification, view: RealmView
+    ) -> Call:
+        """Return the call of a verified caller, which reads what its rights permit."""
+        return cls(
+            hosted=hosted,
+            verified=verified,
+            view=view,
+            visibility=Visibility(view, verified, hosted.redactions),
+            clock=service.clock,
+            service=service,
+            operation=operation,
+        )
+
     def left_out(self) -> dict[str, int]:
         """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
         upto = 0 if self.view.archived is None else archived_upto(self.hosted.realm.log)
@@ -220,18 +235,10 @@ async def _authorized(request: Request) -> Call:
     if verified.is_verified and not getattr(request.state, COUNTED, False):
         service.rates.take(f"{verified.actor_id}@{name}")
     check_right(view, verified, operation, service.clock.now_ms())
-    visibility = Visibility(view, verified, hosted.redactions)
+    call = Call.of(service, operation, hosted, verified, view)
     if operation.is_whole:
-        visibility.check_whole()
-    return Call(
-        hosted=hosted,
-        verified=verified,
-        view=view,
-        visibility=visibility,
-        clock=service.clock,
-        service=service,
-        operation=operation,
-    )
+        call.visibility.check_whole()
+    return call
 
 
 def check_right(view: RealmView, verified: Verification, operation: Operation, now_ms: int) -> None:

@@ -21,7 +21,6 @@ from worldprotocol.html_pages.environment import environment
 from worldprotocol.operations import AnswerForm, RequestForm
 from worldprotocol.operations.calling import perform, read_request
 from worldprotocol.operations.declaring import Declared
-from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.call import Call, check_right, count_failure, service_of, visitor
 from worldprotocol.server.jobs.job import Kind
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
@@ -250,17 +249,8 @@ async def open_page(request: Request, operation: str) -> PageCall:
         verified, session = public, ""
     else:
         service.rates.take(f"{verified.actor_id}@{hosted.name}")
-    visibility = Visibility(view, verified, hosted.redactions)
     page = PAGES[request.scope["route"].name]
-    call = Call(
-        hosted=hosted,
-        verified=verified,
-        view=view,
-        visibility=visibility,
-        clock=service.clock,
-        service=service,
-        operation=OPERATIONS[operation or "realms.read"],
-    )
+    call = Call.of(service, OPERATIONS[operation or "realms.read"], hosted, verified, view)
     opened = PageCall(request, page, call, session)
     if operation:
         opened.of(operation)
