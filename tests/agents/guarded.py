@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ import psutil
 
 from tests.cli.realm import COMMAND, environment
 from tests.server.served import Served
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from worldprotocol.agents.hook_client import FILE
 from worldprotocol.agents.hooks.settings import HookPlace
 
@@ -94,14 +93,6 @@ def guards(session: str) -> list[psutil.Process]:
         if FILE in line and "guard" in line and session in line:
             found.append(one)
     return found
-
-
-def until(is_so: Any, pause_s: float = 0.02) -> None:
-    """Wait until something holds, with a pause between two looks."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(pause_s)
 
 
 def passed_on(served: Served, agent: Agent, client: str, event: Any, actor: str = "claude") -> SimpleNamespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.agents.hooked import Claude, founded, proposals
 from tests.agents.test_hooks_command import worldctl
 from tests.pages.pages_of import signed_in
 from tests.server.served import Place, Served, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.audit.verify import verify
 from world.events.base import Event
 from world.events.caller_events import CallerLeft, CallerReturned, SessionBegun, SessionMoved
@@ -32,15 +32,6 @@ REALM = "/v1/realms/main"
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(founded(tmp_path_factory.mktemp("living")), "--sign-in", "ann") as running:
         yield running
-
-
-def until(is_so: Callable[[], Any], what: str) -> Any:
-    """Wait until something is so."""
-    end = time.monotonic() + PATIENCE_S
-    while not (found := is_so()):
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-    return found
 
 
 def events(place: Place, kind: type[Event]) -> list[Any]:
@@ -95,14 +86,14 @@ def asked(served: Served, session: str) -> dict[str, Any]:
             entries and entries[-1]
         )
 
-    return dict(until(look, "ann is not asked"))
+    return dict(until(look, what="ann is not asked"))
 
 
 def test_a_call_that_waits_for_a_person_ends_with_its_connection(served: Served) -> None:
     waiting = Connection(served, "cut-asked", "toolu_1", ".env")
     name = asked(served, "cut-asked")["proposalId"]
     waiting.cut()
-    until(lambda: not open_calls(served.place), "the call is still open")
+    until(lambda: not open_calls(served.place), what="the call is still open")
     gone = events(served.place, CallerLeft)[-1]
     assert (gone.client, gone.session, gone.calls, gone.noticed_by) == (
         "claude-code",
@@ -145,7 +136,7 @@ def test_a_session_that_is_not_renewed_any_more_ends(served: Served) -> None:
     [begun] = [one for one in events(served.place, SessionBegun) if one.session == "renewed"]
     assert (begun.client, begun.actor_id) == ("claude-code", "claude")
     assert open_calls(served.place) > 1
-    until(lambda: not open_calls(served.place), "the session has not ended")
+    until(lambda: not open_calls(served.place), what="the session has not ended")
     gone = events(served.place, CallerLeft)[-1]
     assert (gone.session, gone.noticed_by, len(gone.calls)) == ("renewed", "renewal", 2)
     assert waiting.answer() == "deny"
@@ -184,7 +175,7 @@ def test_a_session_with_a_guard_of_which_no_renewal_arrives_ends(served: Served)
     allowed = Connection(served, "unheard", "toolu_1", "src/app.py", is_guarded=True)
     assert allowed.answer() == "allow"
     assert open_calls(served.place) == 2
-    until(lambda: not open_calls(served.place), "the call is still open")
+    until(lambda: not open_calls(served.place), what="the call is still open")
     gone = events(served.place, CallerLeft)[-1]
     assert (gone.session, len(gone.calls), gone.noticed_by) == ("unheard", 1, "renewal")
 
@@ -193,7 +184,7 @@ def test_a_person_sees_that_the_caller_left(served: Served) -> None:
     waiting = Connection(served, "seen", "toolu_1", ".env")
     name = asked(served, "seen")["proposalId"]
     waiting.cut()
-    until(lambda: not open_calls(served.place), "the call is still open")
+    until(lambda: not open_calls(served.place), what="the call is still open")
     with served.client("ann") as client:
         shown = client.get(f"{REALM}/proposals/{name}").json()
         assert (shown["status"], shown["endedReason"]) == ("superseded", "caller left")
@@ -246,18 +237,18 @@ def test_a_connection_that_is_cut_at_any_stage_leaves_nothing(served: Served, st
                 cut.cut()
                 client.post(f"{REALM}/proposals/{name}:answer", json=said)
     elif stage == "waits for leases":
-        until(lambda: len(proposals(served)) and open_calls(served.place) > 2, "nothing waits")
+        until(lambda: len(proposals(served)) and open_calls(served.place) > 2, what="nothing waits")
     else:
-        until(lambda: proposals(served)[-1]["trace"]["session"] == session, "it is not proposed")
+        until(lambda: proposals(served)[-1]["trace"]["session"] == session, what="it is not proposed")
     cut.cut()
     if held is not None:
-        until(lambda: open_calls(served.place) == 2, "the call still waits for leases")
+        until(lambda: open_calls(served.place) == 2, what="the call still waits for leases")
         other.after(held["id"])
     if stage == "allowed":  # whether the answer arrived is not known
         with served.client("claude") as client:
             time.sleep(3)
             client.post(f"{REALM}/sessions:end", json={"session": session, "noticedBy": "process"})
-    until(lambda: not open_calls(served.place), f"{stage}: something is left")
+    until(lambda: not open_calls(served.place), what=f"{stage}: something is left")
     with served.place.realm() as realm:
         assert verify(realm.log).ok
 
@@ -273,7 +264,7 @@ def test_another_server_takes_the_sessions_of_one_that_was_killed_over(tmp_path:
         first.process.wait()
     assert open_calls(place) == 2
     with serving(place):
-        until(lambda: not open_calls(place), "the session was not taken over")
+        until(lambda: not open_calls(place), what="the session was not taken over")
         begun, moved = events(place, SessionBegun), events(place, SessionMoved)
         assert [one.session for one in (*begun, *moved)] == ["moved", "moved"]
         assert begun[0].server != moved[0].server
@@ -313,7 +304,7 @@ def test_a_lost_connection_may_return_to_another_server(tmp_path: Path) -> None:
         cut.cut()
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(Claude(second, session="elsewhere").edit, ".env", call_id="toolu_1")
-            until(lambda: events(place, CallerReturned), "the second server does not have the call")
+            until(lambda: events(place, CallerReturned), what="the second server does not have the call")
             time.sleep(3)  # longer than a caller has to return
             with first.client("ann") as client:
                 said = {"choice": "approve", "reason": "it may"}

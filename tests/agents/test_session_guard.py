@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from tests.agents.fake_realm_server import ALLOW, HELD, LATER, FakeServer, fake_server, http
-from tests.agents.guarded import Agent, guards, until
-from tests.support.patience import PATIENCE_S
+from tests.agents.guarded import Agent, guards
+from tests.support.patience import PATIENCE_S, until
 from worldprotocol.agents import hook_client
 from worldprotocol.agents.hooks.session_guard import ATTEMPTS, END, ENDING, report
 

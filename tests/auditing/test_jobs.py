@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from tests.auditing.audited import founded_audited, ordered, worldctl
 from tests.server.served import PATH, Served, serving, stopped
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 
@@ -33,14 +32,6 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         for number in range(6):
             ordered(running, "pol", "tea" if number % 3 else "milk", f"n{number}")
         yield running
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"it never happened that {what}"
-        time.sleep(0.02)
 
 
 def started(served: Served, kind: str, body: Any, actor: str = "aud", key: str | None = None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.realm import CliRealm, founded, sale
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 HOLD = ("--ttl-ms", "600000", "--json")
 CARRIED_ON = "`worldctl settle`"
@@ -49,14 +48,6 @@ def put(realm: CliRealm, actor: str, *more: str, code: int = 0) -> Any:
 def let_go(realm: CliRealm) -> None:
     (lease,) = realm("lease", "list", "--json").json
     realm("lease", "revoke", lease["leaseId"], "--reason", "it hangs")
-
-
-def until(running: subprocess.Popen[str], seen: Any) -> None:
-    """Wait until something is seen while a command goes on."""
-    end = time.monotonic() + PATIENCE_S
-    while not seen():
-        assert time.monotonic() < end
-        assert running.poll() is None, running.communicate()
 
 
 @pytest.mark.requirement("KP-5a", "KP-3a")
@@ -116,7 +107,7 @@ def test_submit_waits_until_its_proposal_was_granted_and_sealed(realm: CliRealm,
     given = ("--actor", actor, "--input", '{"item": "tea"}')
     running = realm.start("submit", "sell", *given, "--wait", "600", "--json")
     kind = "waits" if actor == "bot" else "retrying"
-    until(running, lambda: realm("waits", "--json").json[kind])
+    until(lambda: realm("waits", "--json").json[kind], running=running)
     let_go(realm)
     out, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, err
@@ -144,7 +135,7 @@ def test_a_wait_that_is_too_long_ends_as_if_nobody_had_waited(realm: CliRealm) -
 def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm: CliRealm) -> None:
     let_go(realm)
     running = realm.start("submit", "sell", "--actor", "kid", "--input", '{"item": "tea"}', "--wait", "600", "--json")
-    until(running, lambda: realm("inbox", "--json").json)
+    until(lambda: realm("inbox", "--json").json, running=running)
     (asked,) = realm("inbox", "--json").json
     realm("decide", asked["proposalId"], "reject", "--by", "ann", "--reason", "not today")
     out, _ = running.communicate(timeout=PATIENCE_S)
@@ -154,7 +145,7 @@ def test_submit_waits_for_people_too_and_its_exit_code_is_that_of_the_end(realm:
 @pytest.mark.slow
 def test_ctrl_c_while_waiting_names_the_proposal_that_goes_on(realm: CliRealm) -> None:
     running = realm.start("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--wait", "600")
-    until(running, lambda: realm("waits", "--json").json["waits"])
+    until(lambda: realm("waits", "--json").json["waits"], running=running)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, out) == (130, ""), err
@@ -168,7 +159,7 @@ def test_lines_that_wait_come_last_and_each_comes_once(realm: CliRealm) -> None:
     lines = sale("bot") + sale("nobody") + sale("ann")
     (realm.folder / "lines.jsonl").write_text(lines)
     running = realm.start("submit", "--intents", "lines.jsonl", "--wait", "600")
-    until(running, lambda: realm("waits", "--json").json["retrying"])
+    until(lambda: realm("waits", "--json").json["retrying"], running=running)
     let_go(realm)
     out, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 1, err

@@ -10,8 +10,7 @@ import signal
 import socket
 import sys
 import sysconfig
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.realm import COUNTER, ROOT, CliRealm, founded, sale
 from tests.cluster.dask_cluster import DaskCluster
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup
 from worldprotocol.analysis.work import cluster as of_cluster
@@ -76,14 +75,6 @@ def altered(realm: CliRealm, other: str) -> None:
     (realm.folder / "counter.py").write_text(COUNTER.read_text().replace('return [set_(f"stock', other))
     config = realm.folder / "world.toml"
     config.write_text(config.read_text().replace(f"{COUNTER}:counter", "counter.py:counter"))
-
-
-def soon(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 ALL = ("shop", "clean", "garden", "garden-forged")
@@ -223,7 +214,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_no_answer(realms: Inside,
     with DaskCluster(tmp_path) as dask:
         dask.start_workers(2)
         started = CliRealm(realms.folder).start(*wanted, "--executor", dask.executor)
-        soon(lambda: bool(list(shop.glob("begun-*"))))
+        until(lambda: bool(list(shop.glob("begun-*"))))
         [begun] = shop.glob("begun-*")
         worker = int(begun.name.removeprefix("begun-"))
         assert worker in [process.pid for process in dask.processes[1:]]
@@ -244,14 +235,14 @@ def test_ctrl_c_ends_the_work_on_the_cluster_too(dask: DaskCluster, tmp_path: Pa
         '    while True: pass\n    return [set_(f"stock',
     )
     started = realm.start("recheck", "--executor", dask.executor)
-    soon(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
     running = [psutil.Process(int(file.name.removeprefix("begun-"))) for file in tmp_path.glob("begun-*")]
     os.kill(started.pid, signal.SIGINT)
     out, err = started.communicate(timeout=PATIENCE_S)
     assert (started.returncode, out) == (130, "")
     assert "Traceback" not in err
     assert psutil.wait_procs(running, timeout=PATIENCE_S)[1] == []
-    soon(lambda: not any(dask.client.processing().values()))
+    until(lambda: not any(dask.client.processing().values()))
 
 
 def refused(workers: Workers, *logs: str) -> RefusedError:
@@ -276,7 +267,7 @@ def test_a_cluster_without_the_code_or_with_another_release_is_refused(tmp_path:
         assert "it has no module worldprotocol" in error.message
         assert error.details["worker"].startswith("tcp://127.0.0.1:")
         dask.processes[-1].kill()
-        soon(lambda: not dask.client.scheduler_info(n_workers=-1)["workers"])
+        until(lambda: not dask.client.scheduler_info(n_workers=-1)["workers"])
         for name in ("world", "projections", "authority", "host", "worldprotocol"):
             (packages / name).symlink_to(ROOT / name)
         (packages / "world_protocol-0.0.9.dist-info").mkdir()
@@ -322,7 +313,7 @@ def test_a_worker_with_other_code_of_the_realm_performs_nothing(
             assert name in error["message"]
             assert {one["name"] for one in error["details"]["differences"]} >= {name.partition(" ")[0]}
         dask.processes[-1].kill()
-        soon(lambda: not dask.client.scheduler_info(n_workers=-1)["workers"])
+        until(lambda: not dask.client.scheduler_info(n_workers=-1)["workers"])
         dask.start_workers(1)
         for words in wanted:
             CliRealm(tmp_path)(*words, "--executor", dask.executor)

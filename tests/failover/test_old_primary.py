@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.failover.cluster import Cluster, eventually, running_cluster
+from tests.failover.cluster import Cluster, running_cluster
 from tests.failover.test_failover import PROCESSES, check_round, end_all, running_writers
 from tests.failover.writing import WRITERS, bank
 from tests.plugins.forms import scaled
 from tests.server.served import ORDER, PATH, Served, founded, serving
+from tests.support.patience import until
 from world.audit.verify import verify
 from world.errors import WorldProtocolError
 from world.log import EventLog, NewEvent, open_log
@@ -49,7 +50,7 @@ def test_nothing_acknowledged_is_lost_by_the_documented_order_though_the_old_pri
         share = PROCESSES * WRITERS * EACH
         with running_writers(address, tmp_path) as writers:
             writers.start(EACH)
-            eventually(lambda: len(writers.lines("acknowledged")) >= share // 4)
+            until(lambda: len(writers.lines("acknowledged")) >= share // 4)
             old = cluster.fail_over()
             writers.wait()
             assert old.is_running
@@ -80,7 +81,7 @@ def test_a_running_writer_and_a_follower_leave_an_old_primary_that_acknowledges_
                 for _ in range(others):
                     append(again)
                 may_compare.set()
-                assert eventually(lambda: code_of(log) == "LOG_SHRUNK")
+                assert until(lambda: code_of(log) == "LOG_SHRUNK")
                 assert again.head().size == 1 + others
                 if others == 0:
                     with pytest.raises(WorldProtocolError) as shrunk:
@@ -112,7 +113,7 @@ def test_a_server_opens_a_realm_again_whose_log_lacks_commits_that_it_has_seen(t
                 with place.realm() as realm:
                     return order(served, name) == 200 and name in realm.data()["orders"]
 
-            eventually(is_kept)
+            until(is_kept)
             with served.client("ann") as ann, place.realm() as realm:
                 assert ann.get(PATH).json()["position"] == realm.log.head().size
                 assert "kept" in realm.data()["orders"]

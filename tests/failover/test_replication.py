@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from tests.cli.realm import CliRealm
-from tests.failover.cluster import Cluster, eventually, running_cluster
+from tests.failover.cluster import Cluster, running_cluster
 from tests.failover.writing import bank
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.errors import RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, open_log
 from worldprotocol import Realm
@@ -51,7 +51,7 @@ def appended_in_vain(cluster: Cluster, log: EventLog, statement: str) -> str:
     with cluster["b"].receiving_nothing():
         writer = threading.Thread(target=lambda: codes.append(code_of(lambda: append(log))))
         writer.start()
-        pid = eventually(cluster.primary.ask, WAITING)
+        pid = until(lambda: cluster.primary.ask(WAITING))
         cluster.primary.ask(statement.format(pid=pid))
         writer.join(PATIENCE_S)
     return codes[0]
@@ -73,9 +73,9 @@ def test_what_the_primary_alone_has_is_confirmed_before_it_is_built_upon(cluster
         append(log)
         with cluster["b"].receiving_nothing():
             assert code_of(lambda: append(other)) == "COMMIT_UNKNOWN"  # it gave up; the server still waits
-            pid = eventually(cluster.primary.ask, WAITING)
+            pid = until(lambda: cluster.primary.ask(WAITING))
             cluster.primary.ask(f"SELECT pg_cancel_backend({pid})")
-            eventually(lambda: log.head().size == 2)
+            until(lambda: log.head().size == 2)
             with open_log(address, busy_timeout_ms=300) as third:
                 assert code_of(lambda: _look(third)) == "COMMIT_UNKNOWN"
         _look(log)
@@ -162,7 +162,7 @@ def test_a_base_backup_is_no_standby(tmp_path: Path, user: str) -> None:
             stderr=subprocess.DEVNULL,
         )
         try:
-            eventually(lambda: server.ask("SELECT count(*) FROM pg_stat_replication WHERE state <> 'startup'") == 2)
+            until(lambda: server.ask("SELECT count(*) FROM pg_stat_replication WHERE state <> 'startup'") == 2)
             with Plain(single, database):
                 open_log(single.url(database, "a", user=user)).close()
         finally:
@@ -219,9 +219,9 @@ def test_a_standby_alone_is_read_and_not_written(cluster: Cluster) -> None:
         cluster.primary.ask("SELECT pg_switch_wal()")
         address = cluster.url(database, "b")
         written = cluster.primary.ask("SELECT pg_current_wal_lsn() - '0/0'")
-        eventually(lambda: cluster["b"].ask("SELECT pg_last_wal_replay_lsn() - '0/0'") >= written)
+        until(lambda: cluster["b"].ask("SELECT pg_last_wal_replay_lsn() - '0/0'") >= written)
         assert code_of(lambda: open_log(address)) == "LOG_UNAVAILABLE"
     with open_log(address, read_only=True) as reading:
-        eventually(lambda: reading.head().size == 1)
+        until(lambda: reading.head().size == 1)
         with pytest.raises(RefusedError):
             append(reading)

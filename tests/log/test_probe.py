@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.log.test_sqlite_lock_holder import eventually, holding, is_stopped
+from tests.log.test_sqlite_lock_holder import holding, is_stopped
+from tests.support.patience import until
 from world.errors import LogBusyError, RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, open_log
 from world.log.backends import sqlite_probe
@@ -91,7 +92,7 @@ def test_a_stopped_process_that_holds_the_lock_of_a_file_is_named(tmp_path: Path
         log.probe(SOON_S)
         with holding(path) as process:
             process.send_signal(signal.SIGSTOP)
-            eventually(lambda: is_stopped(path))
+            until(lambda: is_stopped(path))
             busy = obstacle(log)
             assert isinstance(busy, LogBusyError)
             assert (busy.details["pid"], busy.details["is_stopped"]) == (process.pid, True)

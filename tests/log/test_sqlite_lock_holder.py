@@ -7,14 +7,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.errors import LogBusyError
 from world.log import NewEvent, open_log
 from world.log.backends.sqlite_locks import lock_holder
@@ -43,14 +42,6 @@ def holding(path: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def eventually(found: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + PATIENCE_S
-    while not found():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def is_stopped(path: Path) -> bool:
     holder = lock_holder(str(path))
     return holder is not None and holder.is_stopped
@@ -67,7 +58,7 @@ def test_the_process_that_holds_the_lock_is_named_until_it_releases_it(tmp_path:
         assert str(holder) == f"process {process.pid} ({holder.name})"
         assert holder.name.startswith("python")
         process.send_signal(signal.SIGSTOP)
-        eventually(lambda: is_stopped(path))
+        until(lambda: is_stopped(path))
         assert str(lock_holder(str(path))) == f"process {process.pid} ({holder.name}), which is stopped"
         process.send_signal(signal.SIGCONT)
         process.communicate(b"go on\n", timeout=PATIENCE_S)
@@ -118,7 +109,7 @@ def test_a_writer_that_waits_in_vain_says_for_whom(tmp_path: Path) -> None:
     open_log(str(path), create=True).close()
     with open_log(str(path), busy_timeout_ms=50) as log, holding(path) as process:
         process.send_signal(signal.SIGSTOP)
-        eventually(lambda: is_stopped(path))
+        until(lambda: is_stopped(path))
         with pytest.raises(LogBusyError) as busy, log.write():
             pass
         assert busy.value.details["pid"] == process.pid

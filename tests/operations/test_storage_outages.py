@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,7 +16,7 @@ import pytest
 from tests.cli.realm import COMMAND, environment
 from tests.operations.own_database import Database
 from tests.server.served import PATH, Served, founded, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.telemetry.metric_names import Scrape
 from world.audit.verify import verify
 
@@ -32,14 +31,6 @@ def metrics(served: Served) -> Scrape:
         answer = client.get("/metrics")
     assert answer.status_code == 200, answer.text
     return Scrape(answer.text)
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def acknowledged(answers: list[httpx.Response]) -> set[str]:
@@ -75,7 +66,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(tmp_path: Path) -> None:
         assert {one.json()["code"] for one in refused} == {"STORAGE_FULL"}
         assert refused[-1] is answers[-1]
         with served.client("aud") as client:  # reading goes on
-            eventually(lambda: client.get("/readyz").status_code == 503)
+            until(lambda: client.get("/readyz").status_code == 503)
             assert client.get("/readyz").json()["code"] == "STORAGE_FULL"
             assert client.get(f"{PATH}/proposals").status_code == 200
         found = metrics(served)
@@ -90,7 +81,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(tmp_path: Path) -> None:
         again = [served.submit("kid", LARGE, key=f"request-{number}") for number in range(6)]
         assert {one.status_code for one in again} <= {200, 202}  # without a restart
         with served.client() as client:
-            eventually(lambda: client.get("/readyz").status_code == 200)
+            until(lambda: client.get("/readyz").status_code == 200)
         assert metrics(served).value("worldprotocol_realm_writable", realm="main") == 1
         known = acknowledged(answers)
         check_log(served, known | acknowledged(again))
@@ -113,7 +104,7 @@ def test_a_database_server_that_stops_is_a_503_until_it_runs_again(database: Dat
         assert (metrics(served).value("worldprotocol_log_bytes", realm="main") or 0) > 100_000
         database.stop()
         with served.client("kid") as client:
-            eventually(lambda: client.get("/readyz").status_code == 503)  # an answer holds for a second
+            until(lambda: client.get("/readyz").status_code == 503)  # an answer holds for a second
             down = client.get("/readyz")
             assert (down.status_code, down.json()["code"]) == (503, "LOG_UNAVAILABLE")
             assert client.get("/healthz").status_code == 200
@@ -131,7 +122,7 @@ def test_a_database_server_that_stops_is_a_503_until_it_runs_again(database: Dat
             with served.client() as client:
                 return client.get("/readyz").status_code == 200
 
-        eventually(is_ready)
+        until(is_ready)
         answers += [served.submit("kid", key=f"during-{number}") for number in range(3)]
         assert {one.status_code for one in answers[-3:]} <= {200, 202}  # without a restart
         assert metrics(served).value("worldprotocol_log_available", realm="main") == 1
@@ -144,7 +135,7 @@ def test_a_server_and_a_worker_are_started_before_their_database(database: Datab
     database.stop()
 
     def start_when_missed() -> None:
-        eventually(lambda: "Opening the realm main is repeated" in (tmp_path / "server.log").read_text())
+        until(lambda: "Opening the realm main is repeated" in (tmp_path / "server.log").read_text())
         database.start()
 
     (tmp_path / "server.log").touch()

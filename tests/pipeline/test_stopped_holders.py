@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.pipeline import held
 from tests.pipeline.stopping_child import UNPREPARED, cells, counts
 from tests.plugins.forms import scaled
 from tests.support.engines import engine_of
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.audit.verify import verify
 from world.engine.observing import WriteTiming
 from world.errors import RefusedError, UnitEndedError
@@ -118,14 +118,6 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_HOLD_MS", HOLD_MS)
     monkeypatch.setattr(postgres, "_LOOK_S", 0.05)
     monkeypatch.setattr(postgres, "_LOOK_AGAIN_S", 0.05)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def stop_as_holder(one: Counting, url: str, log_id: int) -> None:

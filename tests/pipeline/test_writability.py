@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cli.counter import Counter, counter, house
-from tests.log.test_sqlite_lock_holder import eventually, holding, is_stopped
-from tests.support.patience import PATIENCE_S
+from tests.log.test_sqlite_lock_holder import holding, is_stopped
+from tests.support.patience import PATIENCE_S, until
 from world.clock import Clock, ManualClock
 from world.core import Domain, set_
 from world.engine.writability import LockWatch, Writability, writability
@@ -223,7 +223,7 @@ def test_a_stopped_process_with_the_lock_is_named_also_to_the_worker_that_waits_
     monkeypatch.setattr(outages, "FIRST_PAUSE_S", 0.001)
     with opened(address, execute=False) as realm, holding(Path(address)) as process:
         process.send_signal(signal.SIGSTOP)
-        eventually(lambda: is_stopped(Path(address)))
+        until(lambda: is_stopped(Path(address)))
         obstacle = realm._acting.writability().obstacle
         assert obstacle is not None
         assert (obstacle.code, obstacle.details["pid"]) == ("LOG_BUSY", process.pid)

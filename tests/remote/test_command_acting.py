@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from tests.remote.commanded import Commanded, commanded
 from tests.remote.cutting_commands import cutting
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from world.audit.verify import verify
 from world.events.access_events import RightGranted, RightRevoked, TokenCreated
 from world.events.lease_events import KeyRegistered, LeasesRevoked, VerdictGiven
@@ -247,18 +246,10 @@ def test_a_request_that_waits_for_leases_is_continued_when_its_answer_is_cut(sho
     words = ["lease", "acquire", "--session", "old", "FILE:/wanted", "--wait", "20", "--json"]
     with cutting(shop.served.url, cuts=1) as proxy, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(shop.remote, "kid", *words, "--server", proxy.url)
-        wait_until(lambda: count(shop, VerdictGiven) == before + 1)
+        until(lambda: count(shop, VerdictGiven) == before + 1)
         held = [one for one in shop.remote("all", "lease", "list", "--json").json if one["sessionId"] == "young"]
         shop.remote("all", "lease", "release", "--session", "young", held[0]["leaseId"])
         got = asked.result()
         assert proxy.cut == 1
     assert got.json["sessionId"] == old["sessionId"]
     assert count(shop, VerdictGiven) == before + 2  # Wait, then Granted
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -21,7 +21,7 @@ import pytest
 from tests.cli.realm import COMMAND, ROOT, environment
 from tests.remote.commanded import ended
 from tests.server.served import PATH, Served, founded, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.errors import RefusedError
 from worldprotocol.api.remote.addresses import read_server_address
 
@@ -348,8 +348,7 @@ def test_an_interrupted_command_ends_with_130_and_what_it_did_stays(served: Serv
     body = ["submit", "order.place", "--input", '{"item": "tea"}', "--scope", "orders", "--wait", "50", "--json"]
     process = started(served, *body)
     with served.client("ann") as client:
-        while not client.get(f"{PATH}/inbox").json()["inbox"]:
-            assert process.poll() is None
+        until(lambda: client.get(f"{PATH}/inbox").json()["inbox"], running=process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "error: Interrupted; what was done before is in the log. [INTERRUPTED]\n")

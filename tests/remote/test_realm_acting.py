@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.remote.yards import Yard
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.errors import RefusedError, WaitTimeoutError
 from world.events.verification import Verification
 from world.model.snapshot import EffectAnswer
@@ -29,13 +28,6 @@ def refusal(call: Callable[[], Any]) -> str:
 def ordered(yard: Yard, actor: str, number: str, kind: str = "order.place", **options: Any) -> Any:
     given = {"item": "tea", "number": number}
     return yard.realm(actor).act(actor, kind, given, scope=[f"orders.{number}"], **options)
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_an_intent_is_completed_and_its_proposal_is_that_of_the_log(yard: Yard) -> None:
@@ -180,7 +172,7 @@ def test_an_effect_in_doubt_is_resolved(yard: Yard) -> None:
             yard.shared.settle()
         return asked.proposal_id in [one["proposalId"] for one in ops.host.stuck()]
 
-    wait_until(lapsed)
+    until(lapsed)
     [doubt] = [one for one in ops.host.stuck() if one["proposalId"] == asked.proposal_id]
     assert (doubt["effect"], doubt["requirementId"]) == ("pigeon.send", claim.requirement.id)
     done = ops.host.resolve(asked.proposal_id, "happened", by="ops", reason="it was seen", value="sent")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.server.kiosk import GATE
 from tests.server.served import ORDER, PATH, Served, founded, serving, stopped
+from tests.support.patience import until
 from world.audit.verify import verify
 from world.events.proposal_events import HumanAnswered, ProposalSubmitted
 from world.events.verification import Verification
@@ -90,10 +91,12 @@ def test_an_intent_that_the_caller_issued_for_another_actor_is_refused(served: S
 def test_a_request_that_waits_is_answered_when_the_decision_is_made(served: Served) -> None:
     with ThreadPoolExecutor(2) as pool, served.client("ann") as ann:
         waiting = pool.submit(lambda: served.submit("bot", order("n4"), wait=60, key="waits-1"))
-        name = None
-        while name is None:
-            found = [one for one in ann.get(f"{PATH}/inbox").json()["inbox"] if one["wants"]["input"]["number"] == "n4"]
-            name = found[0]["proposalId"] if found else None
+
+        def asked() -> list[str]:
+            listed = ann.get(f"{PATH}/inbox").json()["inbox"]
+            return [one["proposalId"] for one in listed if one["wants"]["input"]["number"] == "n4"]
+
+        [name] = until(asked)
         ann.post(f"{PATH}/proposals/{name}:answer", json={"choice": "reject", "reason": "no"})
         answer = waiting.result()
     assert (answer.status_code, answer.json()["status"]) in {(200, "rejected"), (202, "evaluating")}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pytest
 from tests.cli.realm import COMMAND, environment
 from tests.log.test_sqlite_lock_holder import holding, is_stopped
 from tests.server.served import ORDER, Place, Served, founded, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from tests.telemetry.metric_names import Scrape
 from worldprotocol.directory.directory import RealmDirectory
 
@@ -33,13 +31,6 @@ def ready(served: Served, **query: str) -> tuple[int, dict[str, Any]]:
 def realms_in(body: dict[str, Any]) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = body["realms"] if "realms" in body else body["details"]["realms"]
     return listed
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def metric(served: Served, name: str, **labels: str) -> float | None:
@@ -84,9 +75,9 @@ def test_two_servers_name_the_stopped_process_that_holds_the_lock_and_are_ready_
         assert [ready(served)[0] for served in (one, two)] == [200, 200]
         with holding(Path(place.log)) as process:
             process.send_signal(signal.SIGSTOP)
-            eventually(lambda: is_stopped(Path(place.log)))
+            until(lambda: is_stopped(Path(place.log)))
             for served in (one, two):
-                eventually(lambda served=served: ready(served)[0] == 503)  # type: ignore[misc]
+                until(lambda served=served: ready(served)[0] == 503)  # type: ignore[misc]
                 status, body = ready(served)
                 assert (status, body["status"], body["code"]) == (503, 503, "LOG_BUSY")
                 [main] = realms_in(body)
@@ -103,7 +94,7 @@ def test_two_servers_name_the_stopped_process_that_holds_the_lock_and_are_ready_
             with one.client() as client:
                 assert client.get("/healthz").status_code == 200
         for served in (one, two):
-            eventually(lambda served=served: ready(served)[0] == 200)  # type: ignore[misc]
+            until(lambda served=served: ready(served)[0] == 200)  # type: ignore[misc]
         two.process.send_signal(signal.SIGSTOP)  # a server that is stopped without the lock is in nobody's way
         try:
             assert one.submit("kid", ORDER).status_code in (200, 202)
@@ -137,7 +128,7 @@ def test_doctor_and_server_name_who_holds_the_lock_for_longer_than_a_unit_may(tm
     place = founded(tmp_path)
     limit_units(place, 1)
     with serving(place) as served, holding(Path(place.log)) as process:
-        eventually(lambda: ready(served)[0] == 503)
+        until(lambda: ready(served)[0] == 503)
         [main] = realms_in(ready(served)[1])
         assert (main["code"], main["holder"]["pid"]) == ("LOG_BUSY", process.pid)
         assert main["holder"]["heldMs"] > 1
@@ -151,7 +142,7 @@ def test_a_file_that_was_moved_away_is_named(tmp_path: Path) -> None:
     place = founded(tmp_path)
     with serving(place) as served:
         Path(place.log).rename(tmp_path / "away.db")
-        eventually(lambda: ready(served)[0] == 503)
+        until(lambda: ready(served)[0] == 503)
         assert realms_in(ready(served)[1])[0]["code"] == "LOG_MOVED"
         refused = served.submit("kid")
         assert (refused.status_code, refused.json()["code"]) == (503, "LOG_MOVED")
@@ -169,13 +160,13 @@ def test_a_moved_realm_that_cannot_be_opened_where_it_is_makes_the_server_unread
             listed.move("main", new, by="ann")
         new.rename(away)
         served.process.send_signal(signal.SIGCONT)
-        eventually(lambda: ready(served)[0] == 503)
+        until(lambda: ready(served)[0] == 503)
         status, body = ready(served)
         assert (status, body["code"], realms_in(body)[0]["code"]) == (503, "LOG_NOT_FOUND", "LOG_NOT_FOUND")
         assert str(tmp_path) not in json.dumps(body)
         assert metric(served, "worldprotocol_write_obstacle", realm="main", code="LOG_NOT_FOUND") == 1
         away.rename(new)
-        eventually(lambda: ready(served)[0] == 200)
+        until(lambda: ready(served)[0] == 200)
         assert served.submit("kid").status_code in (200, 202)
 
 
@@ -193,7 +184,7 @@ def test_a_realm_that_was_archived_on_purpose_is_left_out(tmp_path: Path) -> Non
         assert ready(served)[0] == 200
         with RealmDirectory.open(directory) as listed:
             listed.archive("main", tmp_path / "archive")
-        eventually(lambda: ready(served, realm="main")[0] == 503)
+        until(lambda: ready(served, realm="main")[0] == 503)
         status, body = ready(served)
         assert status == 200
         assert {one["name"]: (one["ready"], one.get("code")) for one in realms_in(body)} == {

@@ -231,7 +231,7 @@ def test_a_worker_goes_on_after_its_server_was_killed(tmp_path: Path) -> None:
     place = founded(tmp_path, server="max_wait_s = 60")
     with serving(place) as served:
         port = str(urlsplit(served.url).port)
-        ordered(served, "order.ship", "s1")
+        name = ordered(served, "order.ship", "s1")
         reached, may_end = threading.Event(), threading.Event()
 
         def ship(_params: Any, _call: Any) -> str:
@@ -255,8 +255,7 @@ def test_a_worker_goes_on_after_its_server_was_killed(tmp_path: Path) -> None:
     with serving(place, "--port", port) as served, served.client("bot") as client:
         status = None
         while status != "completed":
-            [one] = client.get(f"{PATH}/proposals").json()["proposals"]
-            status = one["status"]
+            status = client.get(f"{PATH}/proposals/{name}", params={"wait": 60}).json()["status"]
         worker.stop()
         thread.join(PATIENCE_S)
     source.__exit__()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import httpx
 import pytest
 
 from tests.server.served import ORDER, PATH, Served
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from world.events.access_events import RightGranted, RightRevoked, TokenRevoked
 from world.events.claim_events import EffectClaimed
 from world.events.execution_events import EffectResolved, ExecutionCancelled
@@ -54,14 +53,6 @@ def keyed(served: Served, kind: type, key: str) -> int:
     with served.place.realm() as realm:
         found: list[Any] = [event for _, event in realm.events() if isinstance(event, kind)]
     return sum(event.verified is not None and event.verified.key == key for event in found)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def conflicts(answer: httpx.Response) -> bool:
@@ -106,7 +97,7 @@ def _settle(served: Served) -> Repeated:
     name = served.submit("kid", order("t3", "order.send")).json()["proposalId"]
     claimed(served, "pigeon.send", f"settle-{name}")  # lapses after 1 ms, and it is unknown whether it was sent
     with served.client("ops") as client:
-        wait_until(lambda: client.get(f"{PATH}/effects").json()["effects"][-1]["state"] == "in doubt")
+        until(lambda: client.get(f"{PATH}/effects").json()["effects"][-1]["state"] == "in doubt")
     body = {"choice": "happened", "reason": "it was seen", "value": "sent"}
     another = ({**body, "choice": "fail"}, {**body, "reason": "it was heard"})
     return Repeated("ops", f"/proposals/{name}:settle", body, EffectResolved, 1, another, "all")
@@ -247,7 +238,7 @@ def _found(served: Served) -> Repeated:
             listed = client.get(f"{PATH}/effects/doubts", params={"type": "pigeon.send"}).json()["doubts"]
             return [one for one in listed if one["proposalId"] == name]
 
-        wait_until(lambda: bool(doubts()))
+        until(lambda: bool(doubts()))
         [doubt] = doubts()
     return Repeated("mule", "/effects:found", {"doubt": doubt, "report": {"result": {"value": "seen"}}})
 

@@ -16,9 +16,9 @@ import psutil
 import psycopg
 import pytest
 
-from tests.failover.cluster import eventually
 from tests.plugins.forms import scaled
 from tests.server.served import ORDER, Place, Served, founded, serving
+from tests.support.patience import until
 from world.audit.verify import verify
 from worldprotocol.api.realm import Realm
 
@@ -81,7 +81,7 @@ def stopped_as_holder(served: Served, url: str) -> Iterator[None]:
         while True:
             time.sleep(random.uniform(0.0, 0.02))
             process.suspend()
-            eventually(lambda: process.status() == psutil.STATUS_STOPPED)
+            until(lambda: process.status() == psutil.STATUS_STOPPED)
             holder = connection.execute(HOLDER).fetchone()
             ports = {one.laddr.port for one in process.net_connections("tcp")}
             if holder is not None and holder[0] in ports:
@@ -107,8 +107,8 @@ def test_another_server_writes_while_the_holder_is_stopped_and_nothing_acknowled
         while units_ended(second) < STOPS:  # where the commit was sent before the stop, there is nothing to end
             with stopped_as_holder(one, postgres_tcp_database):
                 ours.append(placed(other, f"other-{len(ours)}"))
-            before = len(writers.acknowledged)
-            eventually(lambda before=before: len(writers.acknowledged) > before + WRITERS)
+            enough = len(writers.acknowledged) + WRITERS
+            until(lambda: len(writers.acknowledged) > enough)  # noqa: B023 - it is called here
         writers.end()
         acknowledged = [*writers.acknowledged, *ours]
     with Realm.open_read_only(place.log) as realm:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from host import find_effects, handler
 from tests.server.served import ORDER, PATH, Served, founded, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from world.audit.verify import verify
 from world.errors import LogBusyError
 from world.log import open_log
@@ -142,14 +141,6 @@ def test_a_server_follows_a_move_under_load(tmp_path: Path) -> None:
         check(target, clients.acknowledged, served)
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def opened_files(served: Served) -> set[str]:
     """Return the files that a server has open."""
     return {os.path.realpath(one) for one in Path(f"/proc/{served.process.pid}/fd").iterdir()}
@@ -166,7 +157,7 @@ def served_again(served: Served, key: str, meanwhile: tuple[int, str] = (503, "R
         answers.append(order(served, key))
         return False
 
-    wait_until(is_served)
+    until(is_served)
     return answers[-1]
 
 
@@ -191,7 +182,7 @@ def test_writers_are_asked_to_repeat_and_readers_go_on_until_the_realm_is_open(t
         with directory.read_only("main") as realm:
             assert set(realm.data()["orders"]) == {"early", "late"}
         for left in (served.place.log, f"{tmp_path}/elsewhere.db"):
-            wait_until(lambda left=left: left not in opened_files(served))  # type: ignore[misc]
+            until(lambda left=left: left not in opened_files(served))  # type: ignore[misc]
     with open_log(str(tmp_path / "again.db"), read_only=True) as log:
         assert verify(log).findings == ()
 
@@ -233,7 +224,7 @@ def test_a_new_place_that_cannot_be_opened_is_said_and_tried_again(tmp_path: Pat
     with placed(tmp_path, more="[workspace]\nroot = 'files'\n") as (served, directory):
         workspace.rename(hidden)
         directory.move("main", tmp_path / "elsewhere.db", by="ann")
-        wait_until(lambda: "cannot be opened" in order(served, "one").json()["detail"])
+        until(lambda: "cannot be opened" in order(served, "one").json()["detail"])
         refused = order(served, "one")
         assert (refused.status_code, refused.json()["code"]) == (503, "REALM_MOVED")
         assert "files" in refused.json()["detail"]
@@ -278,9 +269,9 @@ def test_a_remote_worker_reports_at_the_new_place_what_it_did_at_the_old_one(tmp
         one = served.submit("kid", SHIPPED | {"input": {"item": "tea", "number": "one"}}).json()["proposalId"]
         assert reached.wait(PATIENCE_S)
         directory.move("main", tmp_path / "elsewhere.db", by="ann", on_step=on_step)
-        wait_until(lambda: is_completed(served, one))
+        until(lambda: is_completed(served, one))
         two = served.submit("kid", SHIPPED | {"input": {"item": "tea", "number": "two"}}).json()["proposalId"]
-        wait_until(lambda: is_completed(served, two))
+        until(lambda: is_completed(served, two))
         worker.stop()
         assert working.result(PATIENCE_S).completed == 2
     assert shipped == ["one", "two"]

@@ -23,11 +23,10 @@ import psutil
 
 from examples.frameworks.scripted_messages import scripted_messages
 from tests.agents.driven.scripted_responses import scripted_responses
-from tests.agents.guarded import until
 from tests.cli.realm import environment
 from tests.npm.install import PACKAGES
 from tests.server.served import Served
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from worldprotocol.agents import hook_client
 from worldprotocol.agents.hooks.settings import FORMS, HookPlace, with_hooks
 
@@ -225,7 +224,7 @@ def driven(served: Served, kind: str, command: str, folder: Path) -> Iterator[Dr
             agent.wait(0)
             agent.close_terminal()
             cable.restore()  # guards report the end of the agent until it is heard
-            until(lambda: not agent.guards() and not agent.processes(), LOOKS_S)
+            until(lambda: not agent.guards() and not agent.processes(), pause_s=LOOKS_S)
             cable.cut()
 
 

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from tests.agents.driven.driven_agents import LOOKS_S, Driven, driven
-from tests.agents.guarded import until
 from tests.agents.hooked import hooked
 from tests.plugins.forms import IS_SHORT, scaled
 from tests.server.served import Served
+from tests.support.patience import until
 from world.audit.verify import verify
 from world.events.caller_events import CallerLeft
 
@@ -73,17 +73,17 @@ def left(served: Served) -> list[str]:
 def reached(served: Served, agent: Driven, point: str, chance: random.Random) -> None:
     """Wait until the call of an agent is at a point."""
     if point == "any":
-        until(lambda: not agent.is_running() or agent.hooks() or is_begun(agent), 0.05)
+        until(lambda: not agent.is_running() or agent.hooks() or is_begun(agent), pause_s=0.05)
         time.sleep(chance.uniform(0.0, 1.0))
         return
     if point != "running":
-        until(lambda: not agent.is_running() or inbox(served), LOOKS_S)
+        until(lambda: not agent.is_running() or inbox(served), pause_s=LOOKS_S)
         assert agent.is_running(), agent.said
     if point == "approved":
         [entry] = inbox(served)
         assert approve(served, entry) in (200, 202)
     if point != "asked":
-        until(lambda: not agent.is_running() or is_begun(agent), LOOKS_S)
+        until(lambda: not agent.is_running() or is_begun(agent), pause_s=LOOKS_S)
         assert agent.is_running(), agent.said
 
 
@@ -109,7 +109,7 @@ def test_killed_agents_leave_no_lease_no_claim_and_no_entry(kind: str, tmp_path:
                 ended = time.monotonic()
                 if late and chance.random() < 0.5:
                     approve(served, late[0])
-                until(lambda: not left(served), LOOKS_S)
+                until(lambda: not left(served), pause_s=LOOKS_S)
                 times[what] = time.monotonic() - ended
                 print(f"{kind} {what}: {times[what]:.2f} s", flush=True)  # the long form is a measurement
         with served.place.realm() as realm:
