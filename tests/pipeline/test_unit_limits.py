@@ -89,9 +89,9 @@ def units(opened: Realm, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     run = engine_of(opened)._run_unit
 
     def counted(commands: Any, **options: Any) -> Any:
-        committed = run(commands, **options)
-        sizes.append(len(committed))
-        return committed
+        work = run(commands, **options)
+        sizes.append(len(work.emitted))
+        return work
 
     monkeypatch.setattr(engine_of(opened), "_run_unit", counted)
     return sizes
@@ -106,10 +106,10 @@ def taken_over(opened: Realm, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     run = engine_of(opened)._run_unit
 
     def counted(commands: Any, **options: Any) -> Any:
-        committed = run(commands, **options)
-        if number := sum(isinstance(item.event, ExecutionStarted) for item in committed):
+        work = run(commands, **options)
+        if number := sum(isinstance(item.event, ExecutionStarted) for item in work.emitted):
             numbers.append(number)
-        return committed
+        return work
 
     monkeypatch.setattr(engine_of(opened), "_run_unit", counted)
     return numbers
@@ -198,7 +198,7 @@ def test_recovery_is_divided_until_nothing_is_left(realm: Realm, monkeypatch: py
     for name in names:  # requested, and the worker forgets about it
         intent = realm.issue("ann", "call", {"name": name}, scope=[f"data.cells.{name}"])
         engine_of(realm)._group.submit(partial(submit_as, intent=intent, name=name))
-    engine_of(realm)._performing.clear()
+    engine_of(realm)._backlog.performing.clear()
     monkeypatch.setattr(world.pipeline.unit_of_work, "DUE_AT_ONCE", 2)
     numbers = taken_over(realm, monkeypatch)
     realm.settle()
@@ -216,7 +216,7 @@ def test_executions_that_are_taken_over_are_divided_by_time_too(
     for name in names:
         intent = realm.issue("ann", "call", {"name": name}, scope=[f"data.cells.{name}"])
         engine_of(realm)._group.submit(partial(submit_as, intent=intent, name=name))
-    engine_of(realm)._performing.clear()
+    engine_of(realm)._backlog.performing.clear()
     numbers = taken_over(realm, monkeypatch)
     stopwatch.step_s = 1.0
     realm.settle()
@@ -230,3 +230,17 @@ def test_a_recheck_is_held_to_no_time(realm: Realm, stopwatch: Stopwatch) -> Non
     realm.act("ann", "put", {"name": "a"})
     stopwatch.step_s = 60.0  # whoever read it would be refused
     assert recheck(realm).first is None
+
+
+def test_a_wish_to_recover_that_comes_during_a_unit_which_recovers_is_kept(realm: Realm) -> None:
+    backlog = engine_of(realm)._backlog
+
+    def breaks_off(_: UnitOfWork) -> None:
+        assert backlog.take().must_recover
+        backlog.recover_soon()  # as another thread does
+
+    backlog.recover_soon()
+    engine_of(realm)._group.submit(breaks_off)
+    assert backlog.take().must_recover
+    realm.settle()
+    assert not backlog.take().must_recover

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from world.clock import Clock
 from world.core import Domain
+from world.engine.backlog import Backlog
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder
 from world.engine.observing import Observer, TimedLog, WritableLog, WriteTiming
@@ -144,6 +145,7 @@ class PreparingCommands(Writer):
     """Commands that are prepared; ``world.engine.protocol.WorldProtocol`` runs them."""
 
     _authority: Authority
+    _backlog: Backlog
     _clock: Clock
     _domain: Domain
     _executor: Executor
@@ -153,7 +155,6 @@ class PreparingCommands(Writer):
     _snapshots: SnapshotCache
     _stopwatch: Callable[[], float]
     _types: ResourceTypes
-    _unrecorded: list[EffectRecorder]
     _workers: WorkerRegistry
     _stages: StageObserver | None = None
 
@@ -223,7 +224,7 @@ class PreparingCommands(Writer):
         except Exception:  # noqa: BLE001 - the unit that records the result calls the code again, and reports it
             recording.prepared = None
         finally:
-            self._unrecorded.append(recording)
+            self._backlog.add(recording)
 
     @cached_property
     def _record(self) -> PreparationRecord:

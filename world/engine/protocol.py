@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 from world.clock import Boot, Clock, IdSource, boot_of
 from world.core import Domain
 from world.engine.appending import SpoiledError, add_checkpoints, intents_of, new_events
+from world.engine.backlog import Backlog, Taken
 from world.engine.clock_state import warn_behind
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
@@ -24,7 +25,6 @@ from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
 from world.errors import UnitEndedError
-from world.events.execution_events import EffectRequested
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.limits import Limits
@@ -84,21 +84,16 @@ class WorldProtocol(PreparingCommands):
         self._types = types
         self._views = views or PackagedViews()
         self._stopwatch = stopwatch
-        self._is_unfinished = False
-        self._units_left = 0
         self._is_behind = False
         self._held_since = math.inf
         self._live = self.archive.live
         self._snapshots = SnapshotCache()
-        self._performing: set[tuple[str, str]] = set()
         self._looked_up: set[Doubt] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
-        self._unrecorded: list[EffectRecorder] = []
-        self._unsettled = False
-        self._unbegun: list[EffectRequested] = []  # of units whose commit failed, or has an unknown outcome
+        self._backlog = Backlog()
         self._ledger_kept: int | None = None  # version of the stored copy of the ledger; None before it was read
         self._checkpoint_every = self._limits.checkpoint_every
-        self._scheduled = ScheduledWork(self.perform, self._notify, self._recover_soon)
+        self._scheduled = ScheduledWork(self.perform, self._notify, self._backlog.recover_soon)
         self.archive.expectations.on_follow = self._scheduled.follow
         self.subscribers = Subscribers(self.archive)
         self._closing = threading.Event()
@@ -148,10 +143,6 @@ class WorldProtocol(PreparingCommands):
         self.subscribers.tell()
         self.subscribers.react()
 
-    def _recover_soon(self) -> None:
-        """Have the next unit take over what this process left."""
-        self._unsettled = True
-
     def realm(self) -> RealmView:
         """Return the realm as of now, an immutable view."""
         return self.archive.realm()
@@ -191,7 +182,7 @@ class WorldProtocol(PreparingCommands):
                     self.subscribers.tell()
         except BaseException:
             self._scheduled.add(tasks)
-            self._unsettled = True  # the next command takes over what was broken off
+            self._backlog.recover_soon()  # the next command takes over what was broken off
             raise
         finally:
             if later:
@@ -212,7 +203,7 @@ class WorldProtocol(PreparingCommands):
                 task, make_effect(task, self._executor, self.archive.peek, self._clock, self._closing)
             )
         except BaseException:
-            self._performing.discard((task.proposal_id, task.requirement.id))
+            self._backlog.release(task.ref)
             raise
 
     def record(self, recording: EffectRecorder) -> list[Task]:
@@ -240,16 +231,17 @@ class WorldProtocol(PreparingCommands):
         After another writer ended a unit, each command is run alone, so that one that takes too long hits no other.
         """
         committed: list[Emitted] = []
-        self._units_left, self._is_unfinished, is_alone = UNITS_AT_ONCE, False, False
-        while open_commands or (self._is_unfinished and self._units_left):
-            self._units_left, self._held_since = max(0, self._units_left - 1), math.inf
+        units_left, is_unfinished, is_alone = UNITS_AT_ONCE, False, False
+        while open_commands or (is_unfinished and units_left):
+            units_left, self._held_since = max(0, units_left - 1), math.inf
             commands = open_commands[:1] if is_alone else open_commands
             try:
                 self._live.prepare()  # before the lock is taken: it may have to read from storage
                 if self._ledger_kept is None:
                     self._ledger_kept = self.archive.ledger_position()[1]
                     self._checkpoint_every = self.archive.checkpoint_every() or self._limits.checkpoint_every
-                committed += self._run_unit(commands, joins=not is_alone)
+                work = self._run_unit(commands, joins=not is_alone, is_last=not units_left)
+                committed, is_unfinished = committed + work.emitted, work.is_unfinished
             except SpoiledError as spoiled:
                 self._forget()
                 spoiled.pending.fail(spoiled.error)
@@ -257,22 +249,25 @@ class WorldProtocol(PreparingCommands):
                 self._forget()
                 for pending in commands if is_alone else ():
                     pending.fail(ended_again(error, self._stopwatch() - self._held_since))
-                self._is_unfinished, is_alone = self._is_unfinished and not is_alone, True
+                is_unfinished, is_alone = is_unfinished and not is_alone, True
             except Exception as error:
                 self._forget()
                 if not committed:
                     raise
                 for pending in open_commands:  # the commits of earlier units are published all the same
                     pending.fail(error)
-                self._is_unfinished = False
+                is_unfinished = False
             except BaseException:
                 self._forget()
                 raise
             open_commands = [pending for pending in open_commands if not pending.settled]
         return committed
 
-    def _run_unit(self, commands: list[Pending[Command, Any]], *, joins: bool = True) -> list[Emitted]:
-        """Run commands in one transaction, with those that arrive meanwhile; settle them when it is committed."""
+    def _run_unit(self, commands: list[Pending[Command, Any]], *, joins: bool, is_last: bool) -> UnitOfWork:
+        """Run commands in one transaction, with those that arrive meanwhile; settle them when it is committed.
+
+        Where more is due than fits in the unit, the commands wait for the next one, unless this ``is_last``.
+        """
         intents = intents_of(commands)
         questions = intent_questions(intents, self._log.log_id, self._log.backend)
         with self._live.unit() as live, self._log.write(questions, is_unit=True) as transaction:
@@ -281,22 +276,20 @@ class WorldProtocol(PreparingCommands):
             confirming = [pending for pending in commands if getattr(pending.command, "confirms_clock", False)]
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
-            work, lookup = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
+            taken = self._backlog.take()
+            work, lookup = self._begin(realm, transaction, boot, intents, taken, is_confirmed=bool(confirming))
             place, first = self._log.place(), confirming
             if place is not None or realm.writer.closed is not None:
                 first = enter_epoch(work, place, commands) + first
             fits = (in_force := work.realm.domain) is None or self._domain.is_form(in_force.schema_hash, in_force.rules)
             asked: list[Task] = []
             done_first = _run_first(work, first, asked, fits=fits) if first else []
-            recorded = self._unrecorded[:]
-            for done in recorded:
+            for done in taken.recordings:
                 done.record(work)
-            left = [task for done in recorded if done.is_left for task in done.tasks]
-            unsettled = self._unsettled or bool(self._unbegun)
             if fits:
-                advance(work, due(work, must_recover=unsettled))
-            others, work.tasks = left + asked + work.tasks, []
-            is_early = work.is_unfinished and self._units_left > 0
+                advance(work, due(work, must_recover=taken.must_recover))
+            others, work.tasks = taken.tasks + asked + work.tasks, []
+            is_early = work.is_unfinished and not is_last
             remaining = [] if is_early else [pending for pending in commands if pending not in first]
             outcomes = done_first + self._outcomes(work, remaining, others, fits=fits)
             events = [item.event for item in work.emitted]
@@ -304,28 +297,22 @@ class WorldProtocol(PreparingCommands):
                 self._write(transaction, work, lookup.rows(), boot)
                 self._follow(work.realm)
                 live.committing(events)
-            self._unbegun += work.own_requests() if work.claimed else []
+            if work.claimed:
+                self._backlog.put_back(work.own_requests())
             work.end()
-        self._unbegun = work.unbegun if work.is_unfinished or not fits else []
         if work.realm.writer.closed is not None:
             others, work.tasks = [], []  # their results could not be recorded; the next epoch makes them
             work.claimed.clear()
             outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
         self.archive.keep_states(events, self._snapshots)
-        self._performing |= work.claimed
         self._looked_up |= work.looking_up
-        for done in recorded:
-            self._unrecorded.remove(done)
-            claim = (done.task.proposal_id, done.task.requirement.id)
-            if claim not in work.claimed:
-                self._performing.discard(claim)
-        self._is_unfinished = work.is_unfinished
-        self._unsettled = work.is_unfinished or (self._unsettled and not unsettled)
+        unbegun = work.unbegun if work.is_unfinished or not fits else []
+        self._backlog.settle(taken, claimed=work.claimed, unbegun=unbegun, is_unfinished=work.is_unfinished)
         self._scheduled.add(others + work.tasks)
         self._scheduled.plan(self._live.due, work.at)  # readers may apply events to the state by now
         for pending, result, error in outcomes:
             pending.succeed(result) if error is None else pending.fail(error)
-        return work.emitted
+        return work
 
     def _outcomes(
         self, work: UnitOfWork, commands: list[Pending[Command, Any]], others: list[Task], *, fits: bool
@@ -344,6 +331,7 @@ class WorldProtocol(PreparingCommands):
         transaction: Transaction,
         boot: Boot | None,
         intents: Sequence[IntentNames],
+        taken: Taken,
         *,
         is_confirmed: bool,
     ) -> tuple[UnitOfWork, UnitLookup]:
@@ -371,8 +359,8 @@ class WorldProtocol(PreparingCommands):
             limits=self._limits,
             types=self._types,
             snapshots=self._snapshots,
-            performing=self._performing,
-            unbegun=self._unbegun[:],
+            performing=self._backlog.performing,
+            unbegun=list(taken.unbegun),
             looked_up=self._looked_up,
             at=at,
             emitted=emitted,

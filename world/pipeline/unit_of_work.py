@@ -123,9 +123,17 @@ class Task:
     not_before: int = 0
     looks_up: bool = False
 
+    @property
+    def ref(self) -> EffectRef:
+        """Which effect it is."""
+        return self.proposal_id, self.requirement.id
+
 
 Doubt = tuple[str, str, int]
 """An effect in doubt: its proposal, its requirement, and when it was requested, ms since 1970."""
+
+EffectRef = tuple[str, str]
+"""An effect: its proposal and its requirement."""
 
 StageObserver = Callable[[Callable[["UnitOfWork", Any], Iterable[Any]], "UnitOfWork", Any], Iterable[Any]]
 """Runs a stage on a unit of work and a step, and returns the steps that it returned (``world.engine.observing``)."""
@@ -165,9 +173,9 @@ class UnitOfWork(msgspec.Struct, eq=False):
     limits: Limits
     types: ResourceTypes
     snapshots: SnapshotCache
-    performing: set[tuple[str, str]]
+    performing: set[EffectRef]
     unbegun: list[EffectRequested] = msgspec.field(default_factory=list)
-    claimed: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    claimed: set[EffectRef] = msgspec.field(default_factory=set)
     looked_up: set[Doubt] = msgspec.field(default_factory=set)
     looking_up: set[Doubt] = msgspec.field(default_factory=set)
     at: int = 0

@@ -149,7 +149,7 @@ class SteppedProtocol(WorldProtocol):
         try:
             self._run_batch(batch)
         except BaseException:
-            self._unsettled = True
+            self._backlog.recover_soon()
             raise
         ended: list[Any] = []
         for one in batch:
