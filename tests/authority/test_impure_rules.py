@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -122,3 +124,20 @@ def test_one_watch_serves_all_rules_of_a_ruling(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(RunWatch, "__enter__", entered)
     Policy("p", [pure, rule("two")(pure.function), rule("three")(pure.function)]).evaluate(make_case(), ASKING)
     assert len(begun) == 1
+
+
+@rule
+def goes_on(case: Any) -> Any:
+    return Approve() if case.actor is not None else None
+
+
+def test_rules_are_watched_in_many_threads_at_once() -> None:
+    policy, case, interval = Policy("p", [goes_on]), make_case(), sys.getswitchinterval()
+    policy.evaluate(case, ASKING)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            rulings = list(pool.map(lambda _: policy.evaluate(case, ASKING), range(2_000)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert {ruling.reason for ruling in rulings if ruling.verdict != "approve"} == set()

@@ -13,6 +13,7 @@ import pytest
 
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
 from world.log import EventLog, NewEvent, list_logs, open_log
+from world.log.backends import sqlite_reading
 
 
 def append(log: EventLog, count: int = 1, size: int = 10) -> None:
@@ -209,6 +210,28 @@ def test_a_reader_that_came_first_sees_a_writer_that_comes_later(path: Path) -> 
                 assert reader.head() == log.head()
             assert reader.head().size == size
             assert len(list(reader.read())) == size
+
+
+def test_a_reader_that_came_while_the_last_writer_left_sees_what_that_wrote(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index of the write-ahead log is there when the reader opens it, and gone when it reads."""
+    with open_log(str(path), create=True) as log:
+        append(log)
+    connect = sqlite_reading.connect
+    with open_log(str(path)) as log:
+        append(log)
+
+        def opened(uri: str) -> Any:
+            connection = connect(uri)
+            if "readonly_shm" in uri:
+                log.close()
+            return connection
+
+        monkeypatch.setattr(sqlite_reading, "connect", opened)
+        with open_log(str(path), read_only=True) as reader:
+            assert "world.db-shm" not in contents(path.parent)
+            assert reader.head().size == 2
 
 
 def test_a_file_without_permission_to_write_can_be_read(path: Path) -> None:

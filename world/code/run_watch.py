@@ -110,7 +110,7 @@ class RunWatch:
         self._profile = sys.getprofile()
         _pause_collecting()  # finalizers of other objects would be attributed to the watched call
         _thread_state.watch = self
-        sys.setprofile(None)
+        _set_profile(None)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,7 +132,7 @@ class RunWatch:
         self.seeded.clear()
         answer = None
         try:
-            sys.setprofile(self.on_profile)
+            _set_profile(self.on_profile)
             self.active = True
             answer = call(*given)
         except _EndedError:
@@ -142,18 +142,18 @@ class RunWatch:
                 raise
         finally:
             self.active = False
-            sys.setprofile(None)
+            _set_profile(None)
         return answer, self.found[0] if self.found else None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Allow everything: the engine reads the log for the watched call."""
         was_active, self.active = self.active, False
-        sys.setprofile(None)
+        _set_profile(None)
         try:
             yield
         finally:
-            sys.setprofile(self.on_profile)
+            _set_profile(self.on_profile)
             self.active = was_active
 
     def on_profile(self, frame: FrameType, event: str, arg: Any) -> None:
@@ -213,6 +213,12 @@ class _Collecting:
     was_on = False
 
 
+class _Profiling:
+    """What threads share that set their profile functions."""
+
+    lock = threading.RLock()
+
+
 def _pause_collecting() -> None:
     with _Collecting.lock:
         if _Collecting.waits_for == 0:
@@ -231,7 +237,7 @@ def _resume_collecting() -> None:
 def _reset_after_fork() -> None:
     """Reset the pause in a forked child, which has only the forking thread."""
     is_watched = _thread_state.watch is not None
-    _Collecting.lock = threading.Lock()
+    _Collecting.lock, _Profiling.lock = threading.Lock(), threading.RLock()
     if not is_watched and _Collecting.waits_for:
         _Collecting.waits_for = 0
         if _Collecting.was_on:
@@ -259,6 +265,16 @@ def _hook(event: str, args: tuple[Any, ...], state: _ThreadState = _thread_state
 def _restore_profiler(profile: Any) -> None:
     """Restore the thread's previous profiler, which may be an object."""
     if profile is None or callable(profile):
-        sys.setprofile(profile)
+        _set_profile(profile)
     else:
-        profile.enable()
+        with _Profiling.lock:
+            profile.enable()
+
+
+def _set_profile(function: Any) -> None:
+    """Set the thread's profile function, while no other thread sets its own.
+
+    CPython 3.11 refuses that, although the threads have nothing in common, where an audit hook lets the other one run.
+    """
+    with _Profiling.lock:
+        sys.setprofile(function)

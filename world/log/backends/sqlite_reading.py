@@ -142,13 +142,14 @@ class ReadOnlyReaders:
             LogBusyError: ``LOG_BUSY`` when the file changed during every attempt.
         """
         with self._mutex:
-            for _ in range(_ATTEMPTS):
+            for left in reversed(range(_ATTEMPTS)):
                 connection = self._current()
                 try:
                     rows = fetch(connection, sql, parameters)
                 except sqlite3.Error as error:
                     code = getattr(error, "sqlite_errorcode", 0)
-                    if code in _PASSING:  # a writer is just changing the index of its write-ahead log
+                    is_removed = code == sqlite3.SQLITE_CANTOPEN and self._signature is None and left > 0
+                    if code in _PASSING or is_removed:  # a writer changes the index of its write-ahead log
                         time.sleep(0.001)
                     elif self._signature is None or self._signature == self._look():
                         raise
