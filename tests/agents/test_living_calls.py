@@ -142,6 +142,13 @@ def test_a_session_that_is_not_renewed_any_more_ends(served: Served) -> None:
     assert waiting.answer() == "deny"
     agent.after(told["id"])  # too late, and nothing changes
     assert not open_calls(served.place)
+    with served.client("claude") as client:  # its guard had been stopped
+        assert client.post(f"{REALM}/sessions:renew", json={"sessions": ["renewed"]}).json()["elsewhere"] == []
+    assert [one.client for one in events(served.place, SessionBegun) if one.session == "renewed"] == ["claude-code"] * 2
+    _, _, told = agent.edit("src/app.py")
+    assert open_calls(served.place)
+    agent.after(told["id"])
+    assert not open_calls(served.place)
 
 
 def test_a_guard_ends_the_session_of_a_process_that_is_gone(served: Served) -> None:
