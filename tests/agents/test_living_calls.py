@@ -351,3 +351,21 @@ def test_a_late_report_of_the_end_of_a_process_leaves_what_the_next_one_calls(se
     [stays] = [one for one in proposals(served) if one["trace"].get("callId") == later]
     assert (len(ended), stays["status"]) == (1, "executing")
     agent.after(later)
+
+
+def test_a_late_report_leaves_an_undecided_call_that_the_next_process_asks_again(served: Served) -> None:
+    first = Connection(served, "joined", "toolu_1", ".env")
+    name = asked(served, "joined")["proposalId"]
+    with served.client("claude") as client:
+        now = client.post(f"{REALM}/sessions:renew", json={"sessions": ["joined"]}).json()["now"]
+        second = Connection(served, "joined", "toolu_2", ".env")
+        first.cut()
+        time.sleep(3)  # longer than a caller has to return
+        end = {"session": "joined", "noticedBy": "process", "endedAt": now}
+        assert client.post(f"{REALM}/sessions:end", json=end).json() == {"calls": []}
+    with served.client("ann") as client:
+        said = {"choice": "approve", "reason": "it may"}
+        assert client.post(f"{REALM}/proposals/{name}:answer", json=said).status_code in (200, 202)
+    assert second.answer() == "allow"
+    Claude(served, session="joined").after("toolu_2")
+    assert not open_calls(served.place)
