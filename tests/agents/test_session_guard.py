@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -276,7 +275,7 @@ def test_a_socket_has_the_first_name_that_no_process_of_another_user_has(monkeyp
                 held.close()
 
 
-def test_a_name_at_which_no_process_listens_is_looked_at_again_and_passed_over() -> None:
+def test_a_name_at_which_no_process_listens_is_looked_at_again_and_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     names = unique()
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(names[0])
@@ -284,10 +283,8 @@ def test_a_name_at_which_no_process_listens_is_looked_at_again_and_passed_over()
         assert held is not None
         assert held.getsockname() == names[1].encode()
         held.close()
-        begin = threading.Timer(0.01, silent.listen)
-        begin.start()
+        monkeypatch.setattr("worldprotocol.agents.hooks.local_sockets.time.sleep", lambda _: silent.listen())
         assert local_sockets.taken(names) == (None, True)
-        begin.join()
 
 
 def test_no_process_without_the_token_knows_the_names_of_a_guard(server: FakeServer) -> None:
