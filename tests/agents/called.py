@@ -94,7 +94,7 @@ def allowed_run(realm: Realm) -> str:
 
 def run(realm: Realm, absent: AbsentCallers) -> None:
     """Begin the run of the command at a server."""
-    absent.hold_run(RUN, moves=True)
+    absent.take_run(RUN)
     CommandRuns(realm, "bot").begin(RunRequest("r", "make", "namespaces", False), "namespaces")
     absent.running.hear(RUN)
 

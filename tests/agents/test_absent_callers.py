@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import chain, cycle, repeat
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.agents.called import FILE, NAME, Monotonic, Servers, begun, copied, founded, renewed
+from tests.agents.called import FILE, NAME, Monotonic, Servers, allowed_run, begun, renewed, run
 from world.clock import ManualClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
@@ -32,33 +32,11 @@ from worldprotocol.server.call import Call
 from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
 from worldprotocol.server.governed.caller_watch import CallerWatch
 from worldprotocol.server.governed.heard_callers import SILENT_S
-from worldprotocol.server.governed.presence import MAX_SESSIONS_OF_ACTOR, Presence
-from worldprotocol.server.governed.running_calls import RunningCalls
+from worldprotocol.server.governed.presence import MAX_SESSIONS_OF_ACTOR
 from worldprotocol.server.operations.hooks import _checked
 from worldprotocol.server.threads import Threads
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return copied(tmp_path)
-
-
-@pytest.fixture
-def realm(folder: Path) -> Iterator[Realm]:
-    with founded(folder) as opened:
-        yield opened
-
-
-@pytest.fixture
-def clock() -> Monotonic:
-    return Monotonic()
-
-
-@pytest.fixture
-def absent(realm: Realm, clock: Monotonic) -> AbsentCallers:
-    return AbsentCallers(realm, Presence(clock), RunningCalls(clock))
 
 
 def test_a_cancelled_call_of_a_caller_without_a_sign_is_freed_at_once(
@@ -520,3 +498,53 @@ def test_a_request_is_the_last_one_where_no_other_is_here_or_was_answered_since(
     with presence.waiting("p") as again:
         again.leave()
         assert again.is_last
+
+
+def test_a_session_and_a_call_move_between_running_servers_so_often_at_most(
+    realm: Realm, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldprotocol.server.governed.absent_callers.MOST_MOVES", 4)
+    monkeypatch.setattr("world.pipeline.callers.MOST_RETURNS", 4)
+    name = begun(realm)
+    with ExitStack() as stack:
+        first, second, *_ = Servers(folder, stack, ()).all
+        first.presence.meet(NAME, "codex")
+        renewed(first)
+        found = []
+        for _ in range(5):
+            for one in (second, first):
+                found.append(one.renew(NAME[0], [NAME[1]], moves=True) == [])
+                caller_returned(one.realm, name)
+    assert found == [True] * 4 + [False, True] * 3
+    assert moves(realm) == 4
+    assert len([one for _, one in realm.events() if isinstance(one, CallerReturned)]) == 4
+
+
+def test_a_session_that_ended_for_want_of_renewals_begins_again_with_the_next_one(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic
+) -> None:
+    absent.presence.meet(NAME, "codex")
+    renewed(absent)
+    name = begun(realm)
+    clock.seconds += SILENT_S + 1
+    assert absent.end_session(NAME, "renewal", of_holder=True) == [name]
+    assert held_session(realm, *NAME) is None
+    assert renewed(absent)  # the guard was stopped, and goes on
+    held = held_session(realm, *NAME)
+    assert held is not None
+    assert held.client == "codex"
+    absent.end_session(NAME, "process")
+    assert renewed(absent)  # of a program that ended nothing is known
+    assert held_session(realm, *NAME) is None
+
+
+def test_a_run_that_began_moves_with_no_further_attempt_to_begin_it(realm: Realm, folder: Path) -> None:
+    with ExitStack() as stack:
+        first, second, *_ = Servers(folder, stack, ()).all
+        allowed_run(realm)
+        run(first.realm, first)
+        before = realm.log.head().size
+        for one in (second, first, second):
+            with pytest.raises(RefusedError):
+                run(one.realm, one)
+        assert realm.log.head().size == before

@@ -142,6 +142,13 @@ def test_a_session_that_is_not_renewed_any_more_ends(served: Served) -> None:
     assert waiting.answer() == "deny"
     agent.after(told["id"])  # too late, and nothing changes
     assert not open_calls(served.place)
+    with served.client("claude") as client:  # its guard had been stopped
+        assert client.post(f"{REALM}/sessions:renew", json={"sessions": ["renewed"]}).json()["elsewhere"] == []
+    assert [one.client for one in events(served.place, SessionBegun) if one.session == "renewed"] == ["claude-code"] * 2
+    _, _, told = agent.edit("src/app.py")
+    assert open_calls(served.place)
+    agent.after(told["id"])
+    assert not open_calls(served.place)
 
 
 def test_a_guard_ends_the_session_of_a_process_that_is_gone(served: Served) -> None:
@@ -344,3 +351,21 @@ def test_a_late_report_of_the_end_of_a_process_leaves_what_the_next_one_calls(se
     [stays] = [one for one in proposals(served) if one["trace"].get("callId") == later]
     assert (len(ended), stays["status"]) == (1, "executing")
     agent.after(later)
+
+
+def test_a_late_report_leaves_an_undecided_call_that_the_next_process_asks_again(served: Served) -> None:
+    first = Connection(served, "joined", "toolu_1", ".env")
+    name = asked(served, "joined")["proposalId"]
+    with served.client("claude") as client:
+        now = client.post(f"{REALM}/sessions:renew", json={"sessions": ["joined"]}).json()["now"]
+        second = Connection(served, "joined", "toolu_2", ".env")
+        first.cut()
+        time.sleep(3)  # longer than a caller has to return
+        end = {"session": "joined", "noticedBy": "process", "endedAt": now}
+        assert client.post(f"{REALM}/sessions:end", json=end).json() == {"calls": []}
+    with served.client("ann") as client:
+        said = {"choice": "approve", "reason": "it may"}
+        assert client.post(f"{REALM}/proposals/{name}:answer", json=said).status_code in (200, 202)
+    assert second.answer() == "allow"
+    Claude(served, session="joined").after("toolu_2")
+    assert not open_calls(served.place)

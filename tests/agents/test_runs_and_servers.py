@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import chain, cycle, repeat
 from pathlib import Path
@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.called import NAME, RUN, Monotonic, Servers, allowed_run, copied, founded, run
-from world.audit.verify import verify
+from tests.agents.called import NAME, RUN, Monotonic, Servers, allowed_run, run
 from world.clock import ManualClock
 from world.errors import RefusedError
 from world.events.caller_events import CallerLeft, CallerReturned
@@ -27,29 +26,6 @@ from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
 
 pytestmark = pytest.mark.requirement("LIVE-caller")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return copied(tmp_path)
-
-
-@pytest.fixture
-def realm(folder: Path) -> Iterator[Realm]:
-    with founded(folder) as opened:
-        yield opened
-        found = verify(opened.log)
-        assert found.ok, found.findings
-
-
-@pytest.fixture
-def clock() -> Monotonic:
-    return Monotonic()
-
-
-@pytest.fixture
-def absent(realm: Realm, clock: Monotonic) -> AbsentCallers:
-    return AbsentCallers(realm, Presence(clock), RunningCalls(clock))
 
 
 def is_wanted(realm: Realm) -> bool:

@@ -7,8 +7,9 @@ import os
 import shlex
 import signal
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
@@ -16,11 +17,26 @@ from uuid import uuid4
 import psutil
 import pytest
 
+from tests.agents.called import Monotonic
 from tests.agents.fake_realm_server import ALLOW, HELD, LATER, FakeServer, fake_server, http
 from tests.agents.guarded import Agent, guards
 from tests.support.patience import PATIENCE_S, until
 from worldprotocol.agents import hook_client
-from worldprotocol.agents.hooks.session_guard import ATTEMPTS, END, ENDING, report
+from worldprotocol.agents.hooks import local_sockets
+from worldprotocol.agents.hooks.local_sockets import NAMES, names_of
+from worldprotocol.agents.hooks.session_guard import (
+    ATTEMPTS,
+    END,
+    ENDED,
+    FAILURES,
+    MOVE,
+    REFUSED,
+    RENEW,
+    _is_notified,
+    look_after,
+    renew,
+    report,
+)
 
 if TYPE_CHECKING:
     import _socket
@@ -80,10 +96,10 @@ def test_a_session_is_renewed_as_long_as_its_agent_lives_and_its_server_is_away_
         agent.hook()
         server.wait_for(lambda: len(server.of("sessions:renew")) == 2)
         server.session_answer = http(503, b"")
-        server.wait_for(lambda: len(server.of("sessions:renew")) == 3)
+        server.wait_for(lambda: len(server.of("sessions:renew")) == 2 + FAILURES)
         server.session_answer = http(200, b"{}")
         server.cuts = 1
-        server.wait_for(lambda: len(server.of("sessions:renew")) == 5)
+        server.wait_for(lambda: len(server.of("sessions:renew")) == 2 + FAILURES + 2)
         guard_of(agent)
         assert ends(server) == []
 
@@ -199,49 +215,202 @@ def test_no_call_of_a_process_that_continues_a_session_precedes_the_report_of_th
         assert len(ends(server)) == 1
 
 
-@pytest.fixture
-def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the kernel's word on the user of this process differ from the user that this process has."""
-    monkeypatch.setattr("posix.getuid", lambda: os.getuid() + 1)
+def unique(monkeypatch: pytest.MonkeyPatch | None = None) -> list[str]:
+    """Return names of a socket that no other test has; given a patch, a process of this user then is of another one."""
+    names = names_of(b"token", str(uuid4()))
+    if monkeypatch is not None:
+        monkeypatch.setattr("posix.getuid", lambda: os.getuid() + 1)
+    return names
 
 
-@pytest.mark.usefixtures("of_another_user")
-def test_no_other_user_stops_the_report_of_a_guard() -> None:
-    with socket.socket(socket.AF_UNIX) as notice, socket.socket(socket.AF_UNIX) as other:
-        notice.bind(b"\0" + uuid4().bytes)
-        name, sent = notice.getsockname(), []
+@contextmanager
+def listening(name: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as found:
+        found.bind(name)
+        found.listen()
+        yield found
+
+
+def test_no_other_user_stops_the_report_of_a_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    endings, sent = unique(monkeypatch), []
+    with listening(unique()[0]) as notice, socket.socket(socket.AF_UNIX) as other:
 
         def send(operation: str, _: list[int]) -> dict[str, object] | None:
             sent.append(operation)
             if len(sent) == 1:
-                other.connect(name + ENDING.encode())
+                other.connect(endings[0])
                 return None
             return {}
 
-        report(send, cast("_socket.socket", notice))
+        report(send, cast("_socket.socket", notice), local_sockets, endings)
     assert sent == [END, END]
 
 
-@pytest.mark.usefixtures("of_another_user")
 def test_no_other_user_delays_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"\0{uuid4()}"
+    names = unique(monkeypatch)
+    monkeypatch.setattr("select.poll", raises)
+    with listening(names[0]):
+        hook_client._await_report(names)
 
-    def poll() -> None:
-        raise AssertionError("it waits")
 
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(f"{name}{ENDING}")
-        other.listen()
-        monkeypatch.setattr("select.poll", poll)
-        hook_client._await_report(name)
+def raises() -> None:
+    raise AssertionError("it waits")
+
+
+def test_a_socket_has_the_first_name_that_no_process_of_another_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = unique()
+    with listening(names[0]):
+        assert local_sockets.taken(names) == (None, True)  # a process of this user
+    names = unique(monkeypatch)
+    with ExitStack() as stack:
+        for at in range(NAMES):
+            stack.enter_context(listening(names[at]))
+            held, is_there = local_sockets.taken(names)
+            assert not is_there
+            if at + 1 == NAMES:
+                assert held is None
+            else:
+                assert held is not None
+                assert held.getsockname() == names[at + 1].encode()
+                held.close()
+
+
+def test_a_name_at_which_no_process_listens_is_looked_at_again_and_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = unique()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(names[0])
+        held, _ = local_sockets.taken(names)
+        assert held is not None
+        assert held.getsockname() == names[1].encode()
+        held.close()
+        monkeypatch.setattr("worldprotocol.agents.hooks.local_sockets.time.sleep", lambda _: silent.listen())
+        assert local_sockets.taken(names) == (None, True)
+
+
+def test_no_process_without_the_token_knows_the_names_of_a_guard(server: FakeServer) -> None:
+    with running(server) as agent, ExitStack() as stack:
+        of_session = ("claude-code", server.address, "main", agent.session)
+        for secret in (b"", b"wp1_another"):
+            for name in names_of(secret, hook_client.GUARD, *of_session):
+                stack.enter_context(listening(name))
+        agent.hook()
+        guard_of(agent)
+
+
+def test_hooks_leave_no_word_with_the_guard_unless_the_session_ended() -> None:
+    names = unique()
+    with listening(names[0]) as notice:
+        found = []
+        for word in (b"", b"x", ENDED):
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(names[0])
+                peer.send(word) if word else None
+                peer.shutdown(socket.SHUT_WR)
+                found.append(_is_notified(cast("_socket.socket", notice), local_sockets))
+    assert found == [False, False, True]
 
 
 def is_waiting(agent: Agent, count: int) -> bool:
     """Return whether so many hooks of an agent wait for the report of a guard: they are connected to its socket."""
-    options = {"--server": agent.place.server, "--realm": agent.place.realm}
-    _, name = hook_client._guarded("claude-code", options, {"session_id": agent.session})
+    of_session = ("claude-code", agent.place.server, agent.place.realm, agent.session)
+    [name, *_] = names_of(b"wp1_token", "ending", *of_session)
     sockets = Path("/proc/net/unix").read_text().splitlines()
-    return len([one for one in sockets if one.endswith(f"{name[1:]}{ENDING}")]) == 1 + count
+    return len([one for one in sockets if one.endswith(name[1:])]) == 1 + count
+
+
+class Script:
+    """Polls that are answered in order: each takes a time, in seconds, and makes descriptors ready."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *answers: tuple[float, list[int]]) -> None:
+        self.seconds, self.answers = Monotonic(), iter(answers)
+        patch.setattr("worldprotocol.agents.hooks.session_guard.time.monotonic", self.seconds)
+        patch.setattr("worldprotocol.agents.hooks.session_guard.select.poll", lambda: self)
+
+    def register(self, *_: int) -> None:
+        """Take a descriptor."""
+
+    def poll(self, _: float) -> list[tuple[int, int]]:
+        """Return what is ready after the next time."""
+        seconds, ready = next(self.answers)
+        self.seconds.seconds += seconds
+        return [(one, 1) for one in ready]
+
+
+AGENT_HANDLE = 1_000
+
+
+@pytest.mark.parametrize(("stopped_s", "ended_s"), [(2.0, 7.0), (600.0, 5.0)])
+def test_the_end_of_an_agent_while_its_guard_was_stopped_is_not_later_than_it_was_seen(
+    monkeypatch: pytest.MonkeyPatch, stopped_s: float, ended_s: float
+) -> None:
+    script = Script(monkeypatch, (0.0, []), (5.0, []), (stopped_s, [AGENT_HANDLE]))
+    begun = script.seconds()
+    with listening(unique()[0]) as notice:
+        ended = look_after(AGENT_HANDLE, cast("_socket.socket", notice), lambda *_: {}, local_sockets)
+    assert ended == begun + ended_s
+
+
+def test_a_guard_that_was_stopped_renews_at_the_server_that_holds_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    script, sent = Script(monkeypatch, (0.0, []), (600.0, []), (0.0, [AGENT_HANDLE])), []
+
+    def send(operation: str, _: list[int]) -> dict[str, object]:
+        sent.append(operation)
+        return {"elsewhere": ["s"]} if len(sent) in (2, 3) else {}
+
+    with listening(unique()[0]) as notice:
+        ended = look_after(AGENT_HANDLE, cast("_socket.socket", notice), send, local_sockets)
+    assert (sent, ended) == ([RENEW] * 4, script.seconds())
+
+
+@pytest.mark.parametrize("refusal", [REFUSED, None])
+def test_a_server_that_refuses_is_passed_over_for_others_in_the_same_round(refusal: dict[str, object] | None) -> None:
+    elsewhere: dict[str, object] = {"elsewhere": ["s"]}
+    answers: list[dict[str, object] | None] = [refusal, elsewhere, refusal, {}]
+    sent = []
+
+    def send(operation: str, _: list[int]) -> dict[str, object] | None:
+        sent.append(operation)
+        return answers[len(sent) - 1]
+
+    assert renew(send, -1, None) is not None
+    assert sent == [RENEW] * 4
+    sent.clear()
+    answers[:] = [refusal] * FAILURES
+    assert renew(send, -1, None) is None
+    assert sent == [RENEW] * FAILURES
+    sent.clear()
+    answers[:] = [*[elsewhere] * ATTEMPTS, refusal, elsewhere, {}]
+    assert renew(send, -1, None) is not None
+    assert sent == [RENEW] * ATTEMPTS + [MOVE] * 3
+
+
+def test_a_report_that_a_server_refuses_is_made_at_another_one() -> None:
+    answers, sent = [REFUSED, REFUSED, {}], []
+
+    def send(operation: str, _: list[int]) -> dict[str, object]:
+        sent.append(operation)
+        return answers[len(sent) - 1]
+
+    with listening(unique()[0]) as notice:
+        report(send, cast("_socket.socket", notice), local_sockets, unique())
+    assert sent == [END] * 3
+
+
+@pytest.mark.slow
+def test_a_guard_that_was_stopped_goes_on(server: FakeServer) -> None:
+    with running(server) as agent:
+        agent.hook()
+        guard = guard_of(agent)
+        for _ in range(2):
+            guard.suspend()
+            until(lambda: guard.status() == psutil.STATUS_STOPPED)
+            time.sleep(6)  # it misses a renewal
+            before = len(server.of("sessions:renew"))
+            guard.resume()
+            server.wait_for(lambda before=before: len(server.of("sessions:renew")) > before)
+        assert (guard_of(agent).pid, ends(server)) == (guard.pid, [])
+        agent.kill()
+        server.wait_for(lambda: ends(server))
 
 
 def test_renewals_go_on_until_they_reach_the_server_that_holds_the_session(server: FakeServer) -> None:
@@ -254,13 +423,13 @@ def test_renewals_go_on_until_they_reach_the_server_that_holds_the_session(serve
         assert sent == [{"sessions": [agent.session]}] * ATTEMPTS + [{"sessions": [agent.session], "moves": True}]
 
 
-def test_an_operation_that_the_server_does_not_have_is_not_repeated(server: FakeServer) -> None:
+def test_an_operation_that_no_server_has_is_soon_given_up(server: FakeServer) -> None:
     server.session_answer = http(404, b"{}")
     with running(server) as agent:
         agent.hook()
         agent.kill()
         until(lambda: not guards(agent.session))
-        assert len(ends(server)) == 1
+        assert len(ends(server)) == FAILURES
 
 
 def test_the_agent_is_the_process_that_runs_the_shells_of_a_hook(server: FakeServer) -> None:

@@ -9,10 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from host import EffectFailure, handler
 from host.secrets import EnvironmentSecrets, Secrets
-from tests.pipeline.offering import LIMIT_MS, START, Room, answered, claimed, offering, open_again, room, work_in
+from tests.pipeline.offering import (
+    GRACE_MS,
+    LIMIT_MS,
+    START,
+    Room,
+    answered,
+    claimed,
+    offering,
+    open_again,
+    room,
+    work_in,
+)
 from tests.pipeline.test_worker import here
 from tests.pipeline.works import check_log, events, topics
 from tests.support.patience import PATIENCE_S
@@ -21,6 +33,8 @@ from world.core import Domain, set_
 from world.errors import RefusedError
 from world.events.claim_events import EffectClaimed
 from world.events.execution_events import EffectFulfilled
+from world.events.verification import Verification
+from world.state.effect_claim import EffectClaim
 from worldprotocol import Realm, Worker
 
 pytestmark = pytest.mark.requirement("HC-journal", "HC-handlers")
@@ -170,4 +184,63 @@ def test_the_value_of_a_secret_that_a_worker_used_is_nowhere_in_the_log(address:
         assert [one for one in events(realm, name) if isinstance(one, EffectClaimed)]
         assert TOKEN.encode() not in b"".join(one.state for one in realm.log.read())
         assert TOKEN not in repr(said)
+    check_log(address, domain=room)
+
+
+def refused(realm: Realm, claim: EffectClaim) -> int:
+    """Report a result under a claim that does not hold, and return how many events that records."""
+    before = realm.log.head().size
+    with pytest.raises(RefusedError) as lost:
+        realm.complete_effect(claim, answered("late"))
+    assert lost.value.code == "CLAIM_LOST"
+    return realm.log.head().size - before
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_a_result_under_an_invented_claim_is_refused_and_records_nothing(address: str, is_ended: bool) -> None:
+    with offering(address) as realm:
+        realm.act("ann", "do", {})
+        claim = claimed(realm)
+        if is_ended:
+            realm.complete_effect(claim, answered("A"))
+        invented = [
+            structs.replace(claim, token=claim.token + 1),
+            structs.replace(claim, claim_id="invented"),
+            structs.replace(claim, worker="invented"),
+            structs.replace(claim, requirement=structs.replace(claim.requirement, id="invented")),
+        ]
+        assert [refused(realm, one) for one in invented * 2] == [0] * 8
+    check_log(address, domain=room)
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_late_results_under_a_claim_are_recorded_once_for_each_actor(address: str, is_ended: bool) -> None:
+    clock = ManualClock(START)
+    with offering(address, clock=clock, idempotent=True) as realm:
+        realm.act("ann", "do", {})
+        claim = claimed(realm)
+        clock.advance(LIMIT_MS + GRACE_MS + 1)
+        realm.settle()
+        second = claimed(realm)
+        if is_ended:
+            realm.complete_effect(second, answered("A"))
+        realm.access.grant("bob", "worker", by="operator")
+        other = realm.as_caller(Verification(method="jwt", actor_id="bob"))
+        of_other = structs.replace(claim, subject="bob")
+        found = [(refused(realm, claim), refused(other, of_other)) for _ in range(3)]
+        assert found == [(1, 1), (0, 0), (0, 0)]
+    check_log(address, domain=room)
+
+
+def test_heartbeats_in_quick_succession_are_recorded_ten_times_in_a_time_limit_at_most(address: str) -> None:
+    clock = ManualClock(START)
+    with offering(address, clock=clock) as realm:
+        name = realm.act("ann", "do", {}).proposal_id
+        claim = claimed(realm)
+        for _ in range(100):
+            clock.advance(LIMIT_MS // 100)
+            claim = realm.heartbeat_effect(claim)
+            assert claim.deadline > clock.now_ms() + LIMIT_MS - LIMIT_MS // 10
+        assert topics(realm, name).count("effect.extended") == 10
+        assert realm.complete_effect(claim, answered("A")).status == "completed"
     check_log(address, domain=room)

@@ -69,7 +69,7 @@ def test_a_late_result_of_the_actor_is_recorded_as_dropped() -> None:
         refused("CLAIM_LOST", lambda: ann.complete_effect(claim, answered("late")))
         realm.host.resolve(name, "fail", by="ann", reason="nobody knows")
         refused("CLAIM_LOST", lambda: ann.complete_effect(claim, answered("later")))
-        assert len([one for _, one in realm.events() if isinstance(one, EffectDropped)]) == 2
+        assert len([one for _, one in realm.events() if isinstance(one, EffectDropped)]) == 1
         assert is_sound(realm)
 
 

@@ -81,7 +81,7 @@ def charge(params: Any, call: Any) -> Any:
 handlers = [
     charge,
     external("oven.bake", idempotent=True, time_limit_ms=1_000),
-    external("cart.ship", time_limit_ms=60_000),
+    external("cart.ship", time_limit_ms=600_000),
     external("pigeon.send", time_limit_ms=1),
 ]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.plugins.forms import scaled
 from tests.server.served import NO_TLS, ORDER, PATH, Served
-from tests.server.test_repeated_requests import EXTENDS, REPEATED, key_of, order, posted
+from tests.server.test_repeated_requests import REPEATED, key_of, order, posted
 from tests.server_faults.cutting import abort, cutting
 from tests.server_faults.wire import connected, exchanged, request
 from tests.support.patience import PATIENCE_S
@@ -56,7 +56,7 @@ def test_a_request_whose_answer_was_lost_has_one_effect_when_it_is_repeated(serv
     assert again.status_code in (200, 201, 202), again.text
     with served.place.realm() as realm:
         events: list[tuple[int, Any]] = list(realm.events())
-    if name not in EXTENDS | STOPPED:  # what the passing of time records has no caller
+    if name not in STOPPED:  # what the passing of time records has no caller
         assert all(getattr(event, "verified", None) is None for position, event in events if position > done)
     if case.kind is not None:
         found = [event for _, event in events if isinstance(event, case.kind)]

@@ -17,7 +17,7 @@ from worldprotocol.simulation import BrokenError
 pytestmark = pytest.mark.requirement("LIVE-caller")
 
 SEEDS, STEPS = scaled(12, ci=2), 300
-PLANTED_SEEDS = 3
+PLANTED_SEEDS = 6
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -42,7 +42,7 @@ def _met(absent: AbsentCallers, name: CallerName) -> str | None:
 
 
 def only_servers_that_had_calls_record_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AbsentCallers, "_stated_client", lambda absent, name, *_: _met(absent, name))
+    patch.setattr(AbsentCallers, "_client", lambda absent, name, *_: _met(absent, name))
 
 
 @pytest.mark.slow

@@ -1,13 +1,15 @@
 """Commands of workers on external effects: claim, heartbeat, complete (``world.pipeline.effects.external_effects``).
 
 A completion whose acknowledgement was lost is repeated safely: the second one finds the recorded result and changes
-nothing. A completion under a claim that does not hold is refused, and recorded. Source: design section 8; HC-journal.
+nothing. A completion under a claim that does not hold is refused, and recorded once where the claim was made. Source:
+design section 8; HC-journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 from world.engine.commands import Prepare
@@ -15,6 +17,7 @@ from world.engine.preparation import Command
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.events.claim_events import EffectClaimed
 from world.events.execution_events import EffectDropped, EffectInDoubt
 from world.klis.resources.names import NameComparison
 from world.klis.resources.resource_types import ResourceTypes
@@ -79,11 +82,13 @@ class CommandRunner(Protocol):
 class _Complete:
     """The command that records a result; it runs also where another domain is in force than the loaded one.
 
-    ``is_ended`` says that the proposal has ended without a result under this claim.
+    ``past`` returns the claims and the dropped results of its proposal. ``is_ended`` says that the proposal has ended
+    without a result under this claim.
     """
 
     claim: EffectClaim
     performed: Performed
+    past: Callable[[UnitOfWork], Iterable[Event]]
     is_ended: bool
     any_schema: bool = True
 
@@ -97,7 +102,7 @@ class _Complete:
             return None
         lost = why_lost(work.realm, claim, subject)
         if lost is not None:
-            drop_completion(work, claim, self.performed, lost)
+            drop_completion(work, claim, self.performed, lost, self.past(work))
             return lost
         advance(work, complete_effect(work, claim, self.performed))
         return None
@@ -157,18 +162,19 @@ class EffectClaims:
         assert claimed is None or isinstance(claimed, EffectClaim)
         return claimed
 
-    def heartbeat(self, claim: EffectClaim) -> EffectClaim:
+    def heartbeat(self, claim: EffectClaim, *, begins: bool = False) -> EffectClaim:
         """Extend a claim by the time limit of its effect from now, and return it with its new deadline.
 
         Args:
             claim: the claim, as ``claim`` or ``heartbeat`` returned it.
+            begins: record it in any case, as the sign that the effect begins.
 
         Raises:
             RefusedError: ``CLAIM_LOST`` with ``why``; see ``world.pipeline.effects.external_effects.extend_claim``.
         """
 
         def command(work: UnitOfWork) -> EffectClaim:
-            return extend_claim(work, claim)
+            return extend_claim(work, claim, begins=begins)
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
         extended = self._runner.run(command)
@@ -186,8 +192,8 @@ class EffectClaims:
             The proposal; where a result under this claim is recorded already, as it is, and nothing is changed.
 
         Raises:
-            RefusedError: ``CLAIM_LOST``, which is recorded, with ``why`` as of
-                ``world.pipeline.effects.external_effects.why_lost``; ``UNKNOWN_PROPOSAL``, ``INVALID_ID``,
+            RefusedError: ``CLAIM_LOST``, which is recorded once for each actor and claim that was made, with ``why``
+                as of ``world.pipeline.effects.external_effects.why_lost``; ``UNKNOWN_PROPOSAL``, ``INVALID_ID``,
                 ``INVALID_VALUE`` for what is no ``Performed``.
         """
         _check_result(performed)
@@ -207,7 +213,8 @@ class EffectClaims:
         return archive.proposal(name)
 
     def _complete(self, claim: EffectClaim, performed: Performed, *, is_ended: bool) -> object:
-        command = _Complete(claim, performed, is_ended)
+        past = partial(self._past, claim.proposal_id, (EffectClaimed.TOPIC, EffectDropped.TOPIC))
+        command = _Complete(claim, performed, past, is_ended)
         return self._runner.run(command, prepare=lambda reading: prepare_completion(reading, claim, performed))
 
     def doubts(self, types: Collection[str]) -> list[EffectDoubt | UnreadableDoubt]:
@@ -247,10 +254,7 @@ class EffectClaims:
         if stored.journal.get(effect) == performed.result:
             return stored  # the acknowledgement of its report was lost
 
-        def past(work: UnitOfWork) -> Iterator[Event]:
-            topics = (EffectInDoubt.TOPIC, EffectDropped.TOPIC)
-            yield from map(decoded, archive.log.read(stream=name, topics=topics, skip_archived=True))
-            yield from (one.event for one in work.emitted if one.stream == name)
+        past = partial(self._past, name, (EffectInDoubt.TOPIC, EffectDropped.TOPIC))
 
         def command(work: UnitOfWork) -> None:
             advance(work, record_reported(work, doubt, performed, past(work)))
@@ -258,6 +262,12 @@ class EffectClaims:
         command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
         self._runner.run(command)
         return archive.proposal(name)
+
+    def _past(self, name: str, topics: Sequence[str], work: UnitOfWork) -> Iterator[Event]:
+        """Yield the events of a proposal with some topics, by the log and by a unit."""
+        log = self._runner.archive.log
+        yield from map(decoded, log.read(stream=name, topics=topics, skip_archived=True))
+        yield from (one.event for one in work.emitted if one.stream == name)
 
     def order(self, claim: EffectClaim) -> tuple[ExecutionOrder, EffectAttempt]:
         """Return the order and the attempt with which an executor of this process performs a claimed effect.

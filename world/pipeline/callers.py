@@ -26,6 +26,7 @@ from world.state.proposal import INGRESS, Proposal
 from world.state.proposal_queues import awaits_caller
 
 __all__ = [
+    "MOST_RETURNS",
     "Leaving",
     "calls_of",
     "goes_on",
@@ -35,6 +36,9 @@ __all__ = [
     "resume_call",
     "returns_to",
 ]
+
+MOST_RETURNS: Final = 100
+"""How often the caller of one call may come to another server; after that, its call ends with its last connection."""
 
 _NOT_CALLED: Final = "The caller left before the call was begun, so it was not made."
 _UNKNOWN: Final = "The caller left; no result of this call was reported: it failed, or may have been made."
@@ -53,6 +57,7 @@ class Leaving(Struct, frozen=True):
         not_made: ids of claimed calls that are known not to have been made.
         until: when its process ended, ms since 1970: a call that was begun later is that of a process which continues
             the session, and stays; None is now.
+        continued: ids of calls that a process which continues the session asked again, which stay.
     """
 
     actor_id: str
@@ -63,6 +68,7 @@ class Leaving(Struct, frozen=True):
     running: Collection[str] = ()
     not_made: Collection[str] = ()
     until: int | None = None
+    continued: Collection[str] = ()
 
 
 def calls_of(work: UnitOfWork, left: Leaving) -> list[Proposal]:
@@ -92,10 +98,12 @@ def _of_caller(work: UnitOfWork, left: Leaving) -> list[Proposal]:
 
 
 def _is_later(proposal: Proposal, left: Leaving) -> bool:
-    """Return whether a call was proposed, or claimed, after the process ended that left."""
+    """Return whether a call was proposed, asked again, or claimed, after the process ended that left."""
     if left.until is None:
         return False
-    return any(at > left.until for at in (proposal.submitted.at, *(one.at for one in proposal.claims.values())))
+    return proposal.proposal_id in left.continued or any(
+        at > left.until for at in (proposal.submitted.at, *(one.at for one in proposal.claims.values()))
+    )
 
 
 def leave(work: UnitOfWork, left: Leaving, *, is_known: bool = False) -> Iterator[Step]:
@@ -167,13 +175,14 @@ def _tool_calls(proposal: Proposal) -> list[EffectRequested]:
 
 
 def returns_to(proposal: Proposal, server: str) -> bool:
-    """Return whether the caller of an open attended call was at another server before.
+    """Return whether the caller of an open attended call comes from another server, as often as it may.
 
     Args:
         proposal: its proposal.
         server: id of the worker of the server at which it is now.
     """
-    return proposal.submitted.attended is not None and not proposal.is_terminal and proposal.caller_at != server
+    may_return = proposal.submitted.attended is not None and not proposal.is_terminal
+    return may_return and proposal.caller_at != server and proposal.returns < MOST_RETURNS
 
 
 def note_return(work: UnitOfWork, proposal_id: str, server: str) -> None:

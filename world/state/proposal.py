@@ -94,7 +94,8 @@ class Proposal:
     ``scope_rules`` the version of ``world.model.scope_patterns``, and ``intent`` what it carries (INT-14.4).
     ``backup`` says whether its leases were backed up, None where that was not recorded, and ``workspace`` where;
     ``ended_reason`` is why it was superseded, where it says why without a person: such as ``caller left``.
-    ``returned_to`` is the server at which the caller of a call asked again, where that is another one than before.
+    ``returned_to`` is the server at which the caller of a call asked again, where that is another one than before, and
+    ``returns`` is how often that was.
     ``may_linger``, whether a handler was given up or a worker vanished, so that something that was begun may still hold
     files open.
     """
@@ -127,6 +128,7 @@ class Proposal:
     error: ErrorValue | None = None
     ended_reason: str | None = None
     returned_to: str | None = None
+    returns: int = 0
     proposal_id: str = field(init=False, compare=False)
     branch: str = field(init=False, compare=False)
     scope_rules: int = field(init=False, compare=False)
@@ -312,6 +314,7 @@ def _returned(proposal: Proposal, event: CallerReturned) -> None:
     if proposal.submitted.attended is None or proposal.is_terminal or proposal.caller_at == event.server:
         raise contradiction(proposal, event, "it is not an open, attended call of another server")
     proposal.returned_to = event.server
+    proposal.returns += 1
 
 
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:

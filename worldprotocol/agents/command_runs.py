@@ -117,7 +117,7 @@ class CommandRuns:
             )
             self._complete(claim, failure=(str(refused.code), refused.message))
             raise refused
-        self._realm.heartbeat_effect(claim)
+        self._realm._claims.heartbeat(claim, begins=True)
         return self._terms(proposal, claim)
 
     def is_wanted(self, key: str, now_ms: int) -> bool:

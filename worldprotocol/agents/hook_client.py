@@ -15,10 +15,8 @@ starts as fast as Python does: it imports built-in and extension modules alone, 
 Source: docs/agents.md.
 """
 
-import _blake2
 import _frozen_importlib
 import _frozen_importlib_external
-import _socket
 import posix
 import select
 import sys
@@ -28,7 +26,7 @@ TYPE_CHECKING = False  # the modules of types, and packages, are not loaded when
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from worldprotocol.agents.hooks import http_client
+    from worldprotocol.agents.hooks import http_client, local_sockets
 
 FILE = __file__
 GUARD = "guard"
@@ -49,9 +47,6 @@ AGAIN_S = 0.1
 
 REPORT_S = 20.0
 """Longest time for the report of an earlier guard, in seconds: it connects within 10 s, and is answered within 10 s."""
-
-ENDING = "-ending"
-"""End of the name of the socket of a guard that reports, as of ``session_guard``, which most hooks do not load."""
 
 BEFORE = ("PreToolUse", "BeforeTool", "preToolUse")
 """Events whose answer decides whether a call is made."""
@@ -74,7 +69,7 @@ def _module(name: str) -> "ModuleType":
 
 
 if not TYPE_CHECKING:
-    http_client = _module("http_client")
+    http_client, local_sockets = _module("http_client"), _module("local_sockets")
 
 
 # Decisions
@@ -221,57 +216,70 @@ def _print(descriptor: int, content: bytes) -> bool:
 # The guard of a session
 
 
-def _guarded(client: str, options: dict[str, str], event: dict[str, object]) -> tuple[str, str]:
-    """Return the session of an event, empty where it has none, and the name of the socket of its guard."""
+def _session(client: str, event: dict[str, object]) -> str:
+    """Return the session of an event; empty where it has none."""
     names = ("conversation_id", "session_id") if client == "cursor" else ("session_id",)
-    session = next((found for name in names if isinstance(found := event.get(name), str) and found), "")
-    parts = (client, options["--server"], options["--realm"], session, str(posix.getuid()))
-    digest = _blake2.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return session, f"\0worldctl-guard-{digest}"
+    return next((found for name in names if isinstance(found := event.get(name), str) and found), "")
+
+
+def _names(client: str, options: dict[str, str], session: str) -> tuple[list[str], list[str]]:
+    """Return the names of the socket of a session's guard, and of the one that it has while it reports.
+
+    Raises:
+        FailedError: there is no token.
+    """
+    of_session = (client, options["--server"], options["--realm"], session)
+    secret = http_client.token(options.get("--token-file"))
+    guard, ending = (local_sockets.names_of(secret, what, *of_session) for what in (GUARD, "ending"))
+    return guard, ending
 
 
 def _leave_guard(client: str, options: dict[str, str], event: dict[str, object]) -> bool:
-    """Start a guard for the session of an event, unless it has one, and return whether it has one then."""
-    session, name = _guarded(client, options, event)
+    """Start a guard for the session of an event, unless it has one, and return whether it has one then.
+
+    Raises:
+        FailedError: there is no token.
+    """
+    session = _session(client, event)
     if not session or not hasattr(posix, "pidfd_open"):
         return False
+    guard, ending = _names(client, options, session)
     stated = [word for key in ("--server", "--realm", "--token-file") if key in options for word in (key, options[key])]
-    program = [sys.executable, "-I", "-S", FILE, GUARD, "--session", session, *stated]
-    _await_report(name)
-    held, is_first = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM), False
+    program = [sys.executable, "-I", "-S", FILE, GUARD, "--client", client, "--session", session, *stated]
+    _await_report(ending)
+    held = None
     try:
-        held.bind(name)
-        is_first = True
-        held.listen()
+        held, has_guard = local_sockets.taken(guard)
+        if held is None:
+            return bool(has_guard)
         marks = [FILE, f"hooks call {client} --server"]
         return bool(_module("session_guard").leave(held.fileno(), program, marks))
-    except OSError:  # it has one, or there are too many processes
-        return not is_first
+    except OSError:  # there are too many processes, or sockets
+        return False
     finally:
-        held.close()
+        if held is not None:
+            held.close()
 
 
-def _await_report(name: str) -> None:
+def _await_report(ending: list[str]) -> None:
     """Wait while an earlier guard of the session reports the end of its agent: that ends the calls made until then."""
-    waiting = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    try:
-        waiting.connect(f"{name}{ENDING}")
-        if _module("session_guard").is_of_user(waiting):
-            poll = select.poll()
-            poll.register(waiting.fileno(), select.POLLIN)
-            poll.poll(REPORT_S * 1000)
-    except OSError:  # there is none
-        return
-    finally:
+    waiting = local_sockets.first_connected(ending)
+    if waiting is not None:
+        poll = select.poll()
+        poll.register(waiting.fileno(), select.POLLIN)
+        poll.poll(REPORT_S * 1000)
         waiting.close()
 
 
 def _end_guard(client: str, options: dict[str, str], event: dict[str, object]) -> None:
     """Send the guard of a session the word that the session ended."""
-    teller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    guard, _ = _names(client, options, _session(client, event))
+    teller = local_sockets.first_connected(guard)
+    if teller is None:
+        return
     try:
-        teller.connect(_guarded(client, options, event)[1])
-    except OSError:  # there is none
+        teller.send(_module("session_guard").ENDED)
+    except OSError:  # it has ended
         return
     finally:
         teller.close()
@@ -281,7 +289,9 @@ def main() -> None:
     """Run as the program that hooks start, or as a guard."""
     words = sys.argv[1:]
     if words[0] == GUARD:
-        _module("session_guard").run(http_client, words[1:])
+        options = dict(zip(words[1::2], words[2::2], strict=True))
+        _, ending = _names(options["--client"], options, options["--session"])
+        _module("session_guard").run(http_client, local_sockets, options, ending)
         posix._exit(0)
     posix._exit(answered(words))
 

@@ -1,18 +1,20 @@
 """External effects: workers claim what executions offer, extend their claims, and report results (glossary: claim).
 
 A claim has a fencing token, which is the position of its event in the log, and a deadline. The result of an effect is
-recorded only under the claim that holds it; every other result is late or forged, and is recorded as dropped. A claim
-whose deadline passes lapses: an idempotent effect is offered again, another one is in doubt. An effect whose execution
-was cancelled or lost its leases is not offered any more. Source: design section 8; HC-journal, HC-handlers.
+recorded only under the claim that holds it; every other result is late or forged, and is recorded as dropped, once for
+each claim and actor. A claim whose deadline passes lapses: an idempotent effect is offered again, another one is in
+doubt. An effect whose execution was cancelled or lost its leases is not offered any more. Source: design section 8;
+HC-journal, HC-handlers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import Event
 from world.events.claim_events import ClaimReference, EffectClaimed, EffectExtended, EffectLapsed
 from world.events.execution_events import EffectDropped, EffectInDoubt, EffectRequested
 from world.model.snapshot import EffectAnswer, ErrorValue
@@ -46,6 +48,9 @@ __all__ = [
     "why_unwanted",
     "withdraw_offers",
 ]
+
+EXTENSIONS: Final = 10
+"""Most extensions of a claim that are recorded within one time limit of its effect."""
 
 
 # Claiming
@@ -228,14 +233,16 @@ def why_unwanted(realm: ReadableRealm, claim: EffectClaim, subject: str | None) 
     return None if over is None else Lost(over[0], f"the effect is not wanted any more ({over[1].rstrip('.')})")
 
 
-def extend_claim(work: UnitOfWork, claim: EffectClaim) -> EffectClaim:
+def extend_claim(work: UnitOfWork, claim: EffectClaim, *, begins: bool = False) -> EffectClaim:
     """Extend a claim by the effect's time limit from now, and return it with its new deadline.
 
-    A heartbeat by a clock that is behind the one of the claim leaves the deadline as it is.
+    An extension by less than a tenth of the time limit is not recorded, so that heartbeats in quick succession do not
+    grow the log; nor does one by a clock that is behind the one of the claim.
 
     Args:
         work: the unit of work.
         claim: the claim, as it was given.
+        begins: record it in any case, as the sign that the effect begins.
 
     Raises:
         RefusedError: ``CLAIM_LOST`` where it does not hold; its ``why`` is that of ``why_lost``, or the code of the
@@ -246,17 +253,19 @@ def extend_claim(work: UnitOfWork, claim: EffectClaim) -> EffectClaim:
         raise claim_lost(claim, lost)
     name = claim.requirement.id
     proposal = work.realm.proposals[claim.proposal_id]
-    asked = proposal.requested[name]
+    asked, held = proposal.requested[name], proposal.claims[name]
     assert asked.offer is not None
-    extended = EffectExtended(
-        at=work.at,
-        proposal_id=proposal.proposal_id,
-        requirement_id=name,
-        claim_id=claim.claim_id,
-        token=claim.token,
-        deadline=max(proposal.claims[name].deadline, work.at + asked.offer.time_limit_ms + GRACE_MS),
-    )
-    work.emit(proposal.proposal_id, work.of_caller(extended))
+    deadline = max(held.deadline, work.at + asked.offer.time_limit_ms + GRACE_MS)
+    if begins or deadline - held.deadline >= max(1, asked.offer.time_limit_ms // EXTENSIONS):
+        extended = EffectExtended(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            requirement_id=name,
+            claim_id=claim.claim_id,
+            token=claim.token,
+            deadline=deadline,
+        )
+        work.emit(proposal.proposal_id, work.of_caller(extended))
     return _claim_of(work, proposal, name)
 
 
@@ -275,16 +284,30 @@ def was_answered(proposal: Proposal, claim: EffectClaim, subject: str | None) ->
     return proposal.ended_claims.get(claim.token) == answered
 
 
-def drop_completion(work: UnitOfWork, claim: EffectClaim, performed: Performed, lost: Lost) -> None:
+def drop_completion(
+    work: UnitOfWork, claim: EffectClaim, performed: Performed, lost: Lost, past: Iterable[Event]
+) -> None:
     """Record that a result was refused because its claim does not hold; what was observed of it happened all the same.
+
+    It is recorded once for each actor that names a claim which was made; nothing is recorded of an invented one.
 
     Args:
         work: the unit of work.
         claim: the claim that the completion names.
         performed: the result.
         lost: why the claim does not hold.
+        past: the events of its proposal so far, at least ``effect.claimed`` and ``effect.dropped``.
     """
-    name = claim.proposal_id
+    name, named, subject, was_made = claim.proposal_id, _reference(claim), subject_of(work), False
+    for event in past:
+        if isinstance(event, EffectClaimed):
+            was_made |= (event.requirement_id, event.reference) == (claim.requirement.id, named)
+        elif isinstance(event, EffectDropped) and event.claim == named:
+            by = None if event.verified is None else event.verified.verified_actor
+            if by == subject:
+                return
+    if not was_made:
+        return
     if name in work.realm.proposals and lost.why != "NOT_HOLDER":
         record_observed(work, name, performed)
     dropped = EffectDropped(
@@ -292,7 +315,7 @@ def drop_completion(work: UnitOfWork, claim: EffectClaim, performed: Performed, 
         proposal_id=name,
         requirement_id=claim.requirement.id,
         reason=f"{lost.why}: {lost.message}",
-        claim=_reference(claim),
+        claim=named,
     )
     work.emit(name, work.of_caller(dropped))
 

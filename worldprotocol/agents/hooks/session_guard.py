@@ -5,12 +5,15 @@ closed terminal ends it, and nothing of the agent: no descriptors, no folder, no
 and the files of certificates. It holds a
 pidfd of the agent, which is the nearest process above the hook that is not a shell of the hook.
 
-- Every 5 s it renews the session at the server that holds it, which is another attempt where a balancer chose another.
-- The end of the agent it reports at once, and again until the server has answered, with the time of that end by the
-  server's clock, so that a report which arrives late ends no call of a process that continues the session.
-- It binds the name of its socket, so that a session has one guard. A connection to the socket says that the session
-  ended. When the agent has ended, it binds a second name, and then releases the first; while that one is bound, hooks
-  of a process that continues the session wait, so that the report ends no call of theirs.
+- Every 5 s it renews the session at the server that holds it, which is another attempt where a balancer chose another,
+  or one that refuses it.
+- The end of the agent it reports at once, and again until a server has answered, with the time of that end by the
+  server's clock, so that a report which arrives late ends no call of a process that continues the session. Where the
+  guard itself was stopped, that is the last time at which it saw the agent.
+- It has the name of a socket, so that a session has one guard. A byte sent to it says that the session ended. When the
+  agent has ended, the guard takes a second name, and then releases the first; while it has that one, hooks of a process
+  that continues the session wait, so that the report ends no call of theirs. No other user keeps it from these names
+  (``local_sockets.py``).
 
 ``hook_client.py`` loads this module without its package, so it imports built-in and extension modules alone.
 """
@@ -19,15 +22,15 @@ import _json
 import _socket
 import posix
 import select
-import sys
 import time
 
 TYPE_CHECKING = False  # the modules of types are not loaded when this runs
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    Send = Callable[[str, list[int]], dict[str, object] | None]
+    Answer = dict[str, object] | None
+    Send = Callable[[str, list[int]], Answer]
 
 INTERVAL_S = 5.0
 """Time between two renewals, in seconds: the server takes a session for left after 15 s without one."""
@@ -41,8 +44,17 @@ ATTEMPTS = 16
 MOVES_S = 9.0
 """Time without a renewal at the server that holds the session after which it moves, in seconds: two rounds."""
 
-ENDING = "-ending"
-"""End of the second name of a socket, which a guard has while it reports the end of its agent."""
+FAILURES = 4
+"""Most attempts in succession that are refused, or fail: another one may reach another server."""
+
+STOPPED_S = 3.0
+"""Delay of a look at the agent after which this process is taken as having been stopped, in seconds."""
+
+ENDED = b"e"
+"""What a hook sends to the guard where the session ended; without it, it looks whether there is a guard."""
+
+WORD_S = 1.0
+"""Longest time for that word, in seconds."""
 
 REPORT_S = 600.0
 """How long it is tried to report the end of the agent, in seconds."""
@@ -53,12 +65,14 @@ PAUSE_S = 1.0
 PASSING = (401, 408, 429)
 """Refusals that may pass: a token is replaced, a server has much to do."""
 
+REFUSED: "dict[str, object]" = {"refused": True}
+"""In place of the answer of a server that refuses an operation."""
+
 RENEW, MOVE, END = "renew", "renew there", "end"
 """What a guard sends: the first word is the operation."""
 
 MOST_DESCRIPTORS = 1 << 20
 _KEPT = (b"WORLDCTL_TOKEN", b"SSL_CERT_FILE", b"SSL_CERT_DIR")
-_CREDENTIALS = 12
 
 
 def leave(name: int, program: "Sequence[str]", marks: "Sequence[str]") -> bool:
@@ -142,73 +156,86 @@ def _become(agent: int, name: int, program: "Sequence[str]") -> None:
     posix.execve(program[0], words, {key: value for key, value in posix.environ.items() if key in _KEPT})
 
 
-def run(http: "ModuleType", words: "Sequence[str]") -> None:
+def run(http: "ModuleType", sockets: "ModuleType", options: "Mapping[str, str]", endings: "Sequence[str]") -> None:
     """Be the guard of a session until it ends.
 
     Args:
         http: the module ``http_client``.
-        words: options, each with its value.
+        sockets: the module ``local_sockets``.
+        options: those of the program, by name.
+        endings: names of the socket that a guard has while it reports the end of its agent.
     """
-    options = dict(zip(words[::2], words[1::2], strict=True))
     session = _json.encode_basestring_ascii(options["--session"])
     bodies = {
         RENEW: f'{{"sessions": [{session}]}}',
         MOVE: f'{{"sessions": [{session}], "moves": true}}',
         END: f'{{"session": {session}, "noticedBy": "process"}}',
     }
-    ahead_ms: object = None
+    ahead_ms: float | None = None
 
-    def send(operation: str, watched: list[int]) -> "dict[str, object] | None":
+    def send(operation: str, watched: list[int]) -> "Answer":
         nonlocal ahead_ms
-        now = time.monotonic()
-        if operation == END and isinstance(ahead_ms, float):  # the first report is made as the agent ends
-            ended_at, ahead_ms = int(ahead_ms + now * 1000), None
-            bodies[END] = f'{bodies[END][:-1]}, "endedAt": {ended_at}}}'
         path = f"{http.realm_path(options)}/sessions:{operation.partition(' ')[0]}"
         try:
-            fields, body = http.signed(options), bodies[operation].encode()
-            found = dict(http.read_object(http.sent(options["--server"], path, fields, body, watched, now + ANSWER_S)))
+            fields, body, end = http.signed(options), bodies[operation].encode(), time.monotonic() + ANSWER_S
+            found = dict(http.read_object(http.sent(options["--server"], path, fields, body, watched, end)))
             if operation != END and isinstance(at := found.get("now"), int):
                 ahead_ms = at - time.monotonic() * 1000
             return found
-        except (http.LeftError, ValueError):
+        except http.LeftError:
             return {}
+        except ValueError:
+            return REFUSED
         except http.FailedError as failed:
-            return {} if 400 <= failed.status < 500 and failed.status not in PASSING else None
+            return REFUSED if 400 <= failed.status < 500 and failed.status not in PASSING else None
 
-    look_after(int(options["--agent"]), int(options["--socket"]), send)
+    notice = _socket.socket(fileno=int(options["--socket"]))
+    ended = look_after(int(options["--agent"]), notice, send, sockets)
+    if ended is not None and ahead_ms is not None:
+        bodies[END] = f'{bodies[END][:-1]}, "endedAt": {int(ahead_ms + ended * 1000)}}}'
+    elif ended is None or time.monotonic() - ended >= STOPPED_S:  # when is not known: the server misses the renewals
+        notice.close()
+        return
+    report(send, notice, sockets, endings)
 
 
-def look_after(agent: int, name: int, send: "Send") -> None:
-    """Renew a session until it ends, and report the end of its agent.
+def look_after(agent: int, notice: _socket.socket, send: "Send", sockets: "ModuleType") -> "float | None":
+    """Renew a session until it ends.
 
     Args:
         agent: pidfd of the agent.
-        name: descriptor of the socket that has the name of the guard.
-        send: sends an operation, and returns the answer; empty where it need not be sent again, None where it is to be.
+        notice: the socket that has the name of the guard.
+        send: sends an operation, and returns the answer; ``REFUSED`` where that is no success, None where it may pass.
             It gives up when one of the descriptors is ready.
+        sockets: the module ``local_sockets``.
+
+    Returns:
+        When the agent ended, by ``time.monotonic``: where this process was stopped meanwhile, when it was seen last.
+        None where a hook says that the session ended.
     """
-    notice = _socket.socket(fileno=name)
     poll = select.poll()
     poll.register(agent, select.POLLIN)
-    poll.register(name, select.POLLIN)
-    due, reached = time.monotonic(), None
+    poll.register(notice.fileno(), select.POLLIN)
+    due = seen = time.monotonic()
+    reached = None
     while True:
         ready = [descriptor for descriptor, _ in poll.poll(max(0.0, due - time.monotonic()) * 1000)]
+        now = time.monotonic()
         if agent in ready:
-            break
-        if name in ready and _is_notified(notice):
-            return
-        if time.monotonic() >= due:
-            due = time.monotonic() + INTERVAL_S
+            return seen if now - max(due, seen) >= STOPPED_S else now
+        seen = now
+        if notice.fileno() in ready and _is_notified(notice, sockets):
+            return None
+        if now >= due:
+            due = now + INTERVAL_S
             reached = renew(send, agent, reached)
-    report(send, notice)
 
 
 def renew(send: "Send", agent: int, reached: "float | None") -> "float | None":
     """Renew a session at the server that holds it, and return when that was reached last, by ``time.monotonic``.
 
-    The session moves to another server once the one that holds it was not reached for a time. A run, which
+    One that refuses it, or does not answer, is passed over for the next one that a balancer chooses. The session moves
+    to another server once the one that holds it was not reached for a time. A run, which
     ``worldprotocol.runs.called`` looks after, is renewed in the same way.
 
     Args:
@@ -216,67 +243,74 @@ def renew(send: "Send", agent: int, reached: "float | None") -> "float | None":
         agent: pidfd of the agent, which gives up an attempt.
         reached: when that server was reached last, by ``time.monotonic``; None where it never was.
     """
-    since = time.monotonic() if reached is None else reached
+    begun, failures, is_elsewhere = time.monotonic(), 0, False
     for _ in range(ATTEMPTS):
-        if time.monotonic() - since >= MOVES_S:
-            break
         answer = send(RENEW, [agent])
-        if answer is None:
-            return reached
-        if not answer.get("elsewhere"):
+        if answer is None or answer is REFUSED:
+            failures += 1
+        elif not answer.get("elsewhere"):
             return time.monotonic()
-    is_lost = reached is None or time.monotonic() - since >= MOVES_S
-    return time.monotonic() if is_lost and send(MOVE, [agent]) is not None else reached
+        else:
+            is_elsewhere = True
+        if failures == FAILURES or time.monotonic() - begun >= INTERVAL_S:
+            break
+    moving = time.monotonic()
+    is_lost = is_elsewhere if reached is None else moving - reached >= MOVES_S
+    for _ in range(FAILURES if is_lost else 0):
+        answer = send(MOVE, [agent])
+        if answer is not None and answer is not REFUSED and not answer.get("elsewhere"):
+            return time.monotonic()
+        if time.monotonic() - moving >= INTERVAL_S:
+            break
+    return reached
 
 
-def report(send: "Send", notice: _socket.socket) -> None:
-    """Report the end of the agent, until the server has answered or another process continues the session.
+def report(send: "Send", notice: _socket.socket, sockets: "ModuleType", endings: "Sequence[str]") -> None:
+    """Report the end of the agent, until a server has answered or another process continues the session.
 
     Args:
         send: as of ``look_after``.
         notice: the socket that has the name of the guard.
+        sockets: the module ``local_sockets``.
+        endings: names of the socket that a guard has meanwhile.
     """
-    poll, end = select.poll(), time.monotonic() + REPORT_S
-    ending = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    end, refusals = time.monotonic() + REPORT_S, 0
     try:
-        ending.bind(notice.getsockname() + ENDING.encode())
-        ending.listen()
-        poll.register(ending.fileno(), select.POLLIN)
-    except OSError:  # an earlier guard of the session reports still
-        pass
+        ending, _ = sockets.taken(endings)  # none where an earlier guard of the session reports still
+    except OSError:
+        ending = None
     notice.close()
-    try:
-        while send(END, []) is None and time.monotonic() < end:
-            if _is_awaited(ending, poll):
-                return
-    finally:
+    while (answer := send(END, [])) is None or answer is REFUSED:
+        refusals += answer is REFUSED
+        if refusals == FAILURES or time.monotonic() >= end:
+            break
+        if answer is None and _is_awaited(ending, sockets):
+            break
+    if ending is not None:
         ending.close()
 
 
-def _is_awaited(ending: _socket.socket, poll: "select.poll") -> bool:
+def _is_awaited(ending: "_socket.socket | None", sockets: "ModuleType") -> bool:
     """Return whether a hook of this user waits, within the pause between two reports."""
-    end = time.monotonic() + PAUSE_S
+    end, poll = time.monotonic() + PAUSE_S, select.poll()
+    if ending is not None:
+        poll.register(ending.fileno(), select.POLLIN)
     while (left := end - time.monotonic()) > 0:
-        if poll.poll(left * 1000) and _is_notified(ending):
+        if poll.poll(left * 1000) and ending is not None and (peer := sockets.accepted(ending)) is not None:
+            peer.close()
             return True
     return False
 
 
-def _is_notified(notice: _socket.socket) -> bool:
-    """Return whether a connection to the socket is of a process of this user."""
-    descriptor, _ = notice._accept()  # type: ignore[attr-defined]  # the class of C has no other
-    peer = _socket.socket(fileno=descriptor)
+def _is_notified(notice: _socket.socket, sockets: "ModuleType") -> bool:
+    """Return whether a process of this user says that the session ended; others look whether there is a guard."""
+    peer = sockets.accepted(notice)
+    if peer is None:
+        return False
     try:
-        return is_of_user(peer)
+        peer.settimeout(WORD_S)
+        return bool(peer.recv(1) == ENDED)
+    except OSError:
+        return False
     finally:
         peer.close()
-
-
-def is_of_user(peer: _socket.socket) -> bool:
-    """Return whether the process at the other end of a connection is of the user of this one.
-
-    Args:
-        peer: the connection, of a Unix socket.
-    """
-    credentials = peer.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
-    return int.from_bytes(credentials[4:8], sys.byteorder) == posix.getuid()

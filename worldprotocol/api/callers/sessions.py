@@ -41,12 +41,14 @@ class HeldSession(NamedTuple):
         server: id of the worker of the server that holds it.
         at: when it began, ms since 1970.
         version: version of the program, where it states one.
+        moves: how often it moved to another server.
     """
 
     client: str
     server: str
     at: int
     version: str | None = None
+    moves: int = 0
 
 
 class RecordedSession(NamedTuple):
@@ -214,7 +216,7 @@ def _folded(events: Iterable[Event], held: HeldSession | None = None) -> HeldSes
         if isinstance(event, SessionBegun):
             held = HeldSession(event.client, event.server, event.at, event.version)
         elif isinstance(event, SessionMoved) and held is not None:
-            held = held._replace(server=event.server)
+            held = held._replace(server=event.server, moves=held.moves + 1)
         elif isinstance(event, CallerLeft) and event.ends_session:
             held = None
     return held

@@ -82,7 +82,7 @@ class ExternalEffects(RealmOperator):
             self._archive.expectations.wait(ANY, look, min(left, self._next_offer_s(left)))
 
     def heartbeat_effect(self, claim: EffectClaim) -> EffectClaim:
-        """Extend a claim by the time limit of its effect from now.
+        """Extend a claim by the time limit of its effect from now; by less than a tenth of that, it stays as it is.
 
         Args:
             claim: the claim, as ``claim_effect`` or ``heartbeat_effect`` returned it.
@@ -110,7 +110,8 @@ class ExternalEffects(RealmOperator):
             The proposal.
 
         Raises:
-            RefusedError: ``CLAIM_LOST`` where the claim does not hold, which is recorded, with ``why`` as above;
+            RefusedError: ``CLAIM_LOST`` where the claim does not hold, with ``why`` as above; it is recorded once for
+                each actor and claim that was made;
                 ``UNKNOWN_PROPOSAL``.
         """
         return self._claims.complete(claim, performed)

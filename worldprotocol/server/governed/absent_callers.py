@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from world.events.caller_events import CALLER_LEFT, NoticedBy
-from world.pipeline.callers import goes_on
+from world.pipeline.callers import MOST_RETURNS, goes_on
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 from worldprotocol.agents.command_runs import is_run
@@ -27,10 +27,7 @@ from worldprotocol.api.callers.sessions import (
 )
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.governed.calls_of_callers import (
-    begun_at,
     begun_run,
-    call_with_key,
-    calls_by_session,
     calls_of_session,
     keys_of,
 )
@@ -42,6 +39,9 @@ __all__ = ["AbsentCallers"]
 
 MISSES_S: Final = 7.0
 """Time without a sign after which the caller of a cancelled call is not waited for, in seconds."""
+
+MOST_MOVES: Final = 1_000
+"""How often a session may say that it moves here from a server that runs; the one that holds it then ends it."""
 
 UNKNOWN: Final = "unknown"
 """Recorded as the program of a caller that stated none."""
@@ -83,56 +83,61 @@ class AbsentCallers:
         """
         names = [(actor_id, one) for one in dict.fromkeys(sessions)]
         held = {name: self._held(name) for name in names}
-        mine = [name for name, one in held.items() if one is None or self._takes(one.server, moves=moves)]
+        elsewhere = [
+            name
+            for name, one in held.items()
+            if one is not None and not self._takes(one.server, moves=moves and one.moves < MOST_MOVES)
+        ]
+        mine = [name for name in names if name not in elsewhere]
         self.presence.renew(actor_id, mine)
         for name in mine:
             self._hold(name, held[name])
-        return [session for _, session in names if (actor_id, session) not in mine]
+        return [session for _, session in elsewhere]
 
     def is_refused(self, name: CallerName) -> bool:
         """Return whether the renewals of a session are refused here, and no server holds it."""
         return self.presence.is_refused(name) and self._held(name) is None
 
     def _hold(self, name: CallerName, held: HeldSession | None) -> None:
-        known = self.presence.program(name)
-        if held is not None and not self._is_here(held.server):
-            hold_session(self.realm, *name, held.client)
-        elif held is None and (client := self._stated_client(name)) is not None:
+        if held is not None and self._is_here(held.server):
+            return
+        client, known = self._client(name), self.presence.program(name)
+        if client is not None:
             hold_session(self.realm, *name, client, None if known is None else known.version)
 
-    def hold_run(self, name: CallerName, *, moves: bool) -> bool:
-        """Record that this server holds a run that reached it, and return whether it does.
+    def hear_run(self, name: CallerName, *, moves: bool) -> bool:
+        """Note a sign of a run, if this server holds it, which is recorded, and return whether it does.
 
         Args:
             name: actor, and the key of its call.
             moves: as of ``renew``.
         """
         proposal = self._call(name)
-        if proposal is None:
-            return True
-        if not self._takes(proposal.caller_at, moves=moves):
+        if proposal is not None:
+            if not self._takes(proposal.caller_at, moves=moves and proposal.returns < MOST_RETURNS):
+                return False
+            caller_returned(self.realm, proposal.proposal_id)
+        self.running.hear(name)
+        return True
+
+    def take_run(self, name: CallerName) -> bool:
+        """Record that this server holds a run, unless that began, and return whether it is to begin."""
+        proposal = self._call(name)
+        if proposal is None or begun_run(self.realm, proposal) is not None:
             return False
         caller_returned(self.realm, proposal.proposal_id)
         return True
 
-    def hear_run(self, name: CallerName, *, moves: bool) -> bool:
-        """Note a sign of a run, if this server holds it, and return whether it does; see ``hold_run``."""
-        is_held = self.hold_run(name, moves=moves)
-        if is_held:
-            self.running.hear(name)
-        return is_held
-
     def expect_run(self, name: CallerName) -> None:
         """Expect a run to be heard of here, unless it began: the server that holds it hears it."""
-        proposal = self._call(name)
-        if proposal is not None and begun_run(self.realm, proposal) is None:
-            caller_returned(self.realm, proposal.proposal_id)
+        if self.take_run(name):
             self.running.expect(name)
 
     def take_over(self) -> None:
         """Take over the sessions and runs with open calls whose server ended, and expect them to be heard of."""
         acting, proposals = self.realm._acting, self.realm.realm().proposals.values()
-        for name in calls_by_session(proposals):
+        attended = ((one.submitted.actor.actor_id, one.session) for one in proposals if one.submitted.attended)
+        for name in dict.fromkeys((actor, session) for actor, session in attended if session is not None):
             held = self._held(name)
             if held is not None and acting.is_gone(held.server):
                 hold_session(self.realm, *name, held.client)
@@ -153,7 +158,9 @@ class AbsentCallers:
         return server is None or self._is_here(server) or moves or self.realm._acting.is_gone(server)
 
     def _call(self, name: CallerName) -> Proposal | None:
-        return call_with_key(self.realm.realm().proposals.values(), name)
+        """Return the open call that an actor began with a key; None where there is none."""
+        own = (one for one in self.realm.realm().proposals.values() if one.submitted.actor.actor_id == name[0])
+        return next((one for one in own if name[1] in keys_of(one)), None)
 
     def _held(self, name: CallerName) -> HeldSession | None:
         read = recorded_session(self.realm, *name, self.presence.recorded(name))
@@ -174,8 +181,7 @@ class AbsentCallers:
 
         def leaving(work: UnitOfWork) -> Leaving | None:
             proposal = work.realm.proposals.get(proposal_id)
-            made = None if proposal is None else is_made(work, proposal)
-            if proposal is None or made is None:
+            if proposal is None or (made := is_made(work, proposal)) is None:
                 return None
             return Leaving(
                 actor_id=proposal.submitted.actor.actor_id,
@@ -206,6 +212,7 @@ class AbsentCallers:
         *,
         of_holder: bool = False,
         until: int | None = None,
+        is_late: bool = False,
         realm: Realm | None = None,
     ) -> list[str]:
         """End the calls of a session that has ended, and return the ids of their proposals.
@@ -215,39 +222,50 @@ class AbsentCallers:
             noticed_by: how it was noticed.
             of_holder: leave a session alone that another server holds, or that is renewed again; of one that none
                 holds, leave the calls that were begun lately, which another server may hear.
-            until: when its process ended, ms since 1970, so that calls which were begun later stay; None is now.
+            until: when its process ended, ms since 1970, so that calls which were begun, or asked again, later stay;
+                None is now.
+            is_late: whether it may have been continued meanwhile: of a session that the log has, calls that were not
+                begun and were asked at another server stay, where they may have been asked again; they end for want of
+                renewals.
             realm: the realm for the caller that says so; None is this server.
         """
-        actor_id, session = name
-        is_awaited = False
+        goes_on_here = False
 
         def leaving(work: UnitOfWork) -> Leaving | None:
-            nonlocal is_awaited
+            nonlocal goes_on_here
             if of_holder and not self.presence.is_silent(name):
                 return None
-            is_unheld = of_holder and self._held(name) is None
-            calls = list(calls_of_session(work.realm.proposals.values(), name))
-            runs = [one for one in calls if is_run(one)]
-            running = {one.proposal_id for one in runs if begun_run(self.realm, one, work) is not None}
+            held, calls = self._held(name), list(calls_of_session(work.realm.proposals.values(), name))
+            begun = {one.proposal_id: begun_run(self.realm, one, work) is not None for one in calls if is_run(one)}
+            end = work.at - int(SILENT_S * 1000) if of_holder and held is None else until
             left = Leaving(
-                actor_id=actor_id,
-                client=self._client(name, calls),
+                actor_id=name[0],
+                client=self._client(name, calls) or UNKNOWN,
                 noticed_by=noticed_by,
-                session=session,
-                running=running,
-                not_made={one.proposal_id for one in runs} - running,
-                until=work.at - int(SILENT_S * 1000) if is_unheld else until,
+                session=name[1],
+                running={one for one, has_begun in begun.items() if has_begun},
+                not_made={one for one, has_begun in begun.items() if not has_begun},
+                until=end,
+                continued=self._continued(calls, end, is_late=is_late and held is not None),
             )
-            is_awaited = is_unheld and goes_on(work, left)
+            goes_on_here = goes_on(work, left)
             return left
 
         ended = caller_left(realm or self.realm, leaving, of_holder=of_holder)
         held = self._held(name)
-        if held is None and (not of_holder or self.presence.is_silent(name)) and not is_awaited:
+        is_over = held is None and not goes_on_here
+        if is_over and not of_holder:
             self.presence.forget(name)
-        elif held is not None and not self._is_here(held.server):
-            self.presence.drop(name)
+        elif self.presence.is_silent(name) if is_over else held is not None and not self._is_here(held.server):
+            self.presence.drop(name)  # its program is kept: with another renewal it begins again
         return ended
+
+    def _continued(self, calls: Iterable[Proposal], until: int | None, *, is_late: bool) -> set[str]:
+        """Return the calls that were not begun, and of which a process asked after a time, or may have elsewhere."""
+        waiting = [one for one in calls if until is not None and not one.claims]
+        here = [one.proposal_id for one in waiting if self._is_here(one.caller_at)]
+        elsewhere = {one.proposal_id for one in waiting if is_late} - {*here}
+        return elsewhere | {one for one in here if self.presence.asked_at(one) > (until or 0)}
 
     def end_run(self, name: CallerName) -> None:
         """End the call of a run that is silent, unless another server holds it."""
@@ -266,13 +284,9 @@ class AbsentCallers:
 
     def end_cancelled(self, cancelled: Proposal) -> None:
         """End a cancelled call that is being made by a caller of which there is no sign."""
-
-        def is_made(work: UnitOfWork, proposal: Proposal) -> bool | None:
-            return True if self._is_left(proposal, work) else None
-
-        if self._is_left(cancelled):
-            of_session = cancelled.cancelled is not None and cancelled.cancelled.reason == CALLER_LEFT
-            self.end_call(cancelled.proposal_id, "connection" if of_session else "operator", is_made)
+        if cancelled.cancelled is not None and self._is_left(cancelled):
+            noticed_by: NoticedBy = "connection" if cancelled.cancelled.reason == CALLER_LEFT else "operator"
+            self.end_call(cancelled.proposal_id, noticed_by, lambda work, one: self._is_left(one, work) or None)
 
     def _is_left(self, proposal: Proposal, work: UnitOfWork | None = None) -> bool:
         """Return whether a call was cancelled that is being made by a caller of which there is no sign."""
@@ -282,20 +296,19 @@ class AbsentCallers:
         if run is not None:
             return self._is_here(proposal.caller_at) and not self.running.is_heard((actor_id, run), MISSES_S)
         name = (actor_id, proposal.session or "")
-        held = self._held(name)
-        if held is None:  # a server that hears the session would have recorded that by now
-            is_late = begun_at(proposal) + MISSES_S * 1000 < self.realm._acting.now_ms()
-            return is_late and self.presence.is_silent(name, MISSES_S)
-        return self._is_here(held.server) and self.presence.is_silent(name, MISSES_S)
+        if (held := self._held(name)) is None:  # a server that hears the session would have recorded that by now
+            begun_at = max(proposal.submitted.at, *(one.at for one in proposal.claims.values()))
+            is_mine = begun_at + MISSES_S * 1000 < self.realm._acting.now_ms()
+        else:
+            is_mine = self._is_here(held.server)
+        return is_mine and self.presence.is_silent(name, MISSES_S)
 
-    def _client(self, name: CallerName, calls: Iterable[Proposal]) -> str:
-        held = self._held(name)
-        return self._stated_client(name, calls) or (UNKNOWN if held is None else held.client)
-
-    def _stated_client(self, name: CallerName, calls: Iterable[Proposal] | None = None) -> str | None:
-        """Return the program of a session whose calls reached this server, or that has open calls; else None."""
+    def _client(self, name: CallerName, calls: Iterable[Proposal] | None = None) -> str | None:
+        """Return the program of a session, as it, its open calls, or the log states it; None where none does."""
         known = self.presence.program(name)
         if known is not None:
             return known.client
         named = calls_of_session(self.realm.realm().proposals.values(), name) if calls is None else calls
-        return next((one.client for one in named if one.client), None)
+        stated = next((one.client for one in named if one.client), None)
+        held = self._held(name) if stated is None else None
+        return stated if held is None else held.client

@@ -137,7 +137,7 @@ async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolC
             while True:
                 proposal = await call.run(partial(calls.submit, tool_call))
                 with _waiting(call, tool_call, proposal.proposal_id) as waiting:
-                    await _found_here(call, proposal)
+                    await _found_here(call, tool_call, proposal)
                     is_here = await _answered(call, gone, calls, tool_call, proposal, end)
                     look = partial(calls.look, tool_call, proposal.proposal_id)
                     answer = await call.run(look) if is_here else None
@@ -191,9 +191,11 @@ async def _answered(
             decided.cancel()
 
 
-async def _found_here(call: Call, proposal: Proposal) -> None:
-    """Record that the caller of an attended call is here, where it asked another server before."""
+async def _found_here(call: Call, tool_call: ToolCall, proposal: Proposal) -> None:
+    """Note that the caller of an attended call asks here, and record it where it asked another server before."""
     realm = call.hosted.realm
+    if tool_call.attended is not None:
+        agents_of(call).presence.ask(proposal.proposal_id, realm._acting.now_ms())
     if returns_to(proposal, realm._acting.worker):
         await call.run(partial(caller_returned, realm, proposal.proposal_id))
 

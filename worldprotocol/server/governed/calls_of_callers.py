@@ -11,7 +11,7 @@ from worldprotocol.agents.command_runs import has_begun, is_run
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.governed.heard_callers import CallerName
 
-__all__ = ["begun_at", "begun_run", "call_with_key", "calls_by_session", "calls_of_session", "keys_of"]
+__all__ = ["begun_run", "calls_of_session", "keys_of"]
 
 
 def calls_of_session(proposals: Iterable[Proposal], name: CallerName) -> Iterator[Proposal]:
@@ -24,41 +24,11 @@ def calls_of_session(proposals: Iterable[Proposal], name: CallerName) -> Iterato
     return (one for one in proposals if (one.submitted.actor.actor_id, one.session) == name)
 
 
-def calls_by_session(proposals: Iterable[Proposal]) -> dict[CallerName, list[Proposal]]:
-    """Return the attended calls among open proposals by their sessions."""
-    found: dict[CallerName, list[Proposal]] = {}
-    for one in proposals:
-        if one.submitted.attended is not None and one.session is not None:
-            found.setdefault((one.submitted.actor.actor_id, one.session), []).append(one)
-    return found
-
-
-def call_with_key(proposals: Iterable[Proposal], name: CallerName) -> Proposal | None:
-    """Return the call that was begun with a key; None where none is open.
-
-    Args:
-        proposals: open proposals.
-        name: actor and key of the call.
-    """
-    actor_id, key = name
-    own = (one for one in proposals if one.submitted.actor.actor_id == actor_id)
-    return next((one for one in own if key in keys_of(one)), None)
-
-
 def keys_of(proposal: Proposal) -> Iterator[str]:
     """Yield the keys with which calls of a proposal were begun."""
     for name, claim in proposal.claims.items():
         if claim.key is not None and proposal.requested[name].requirement.type == EFFECT:
             yield claim.key
-
-
-def begun_at(proposal: Proposal) -> int:
-    """Return when a call was proposed or claimed last, in ms since 1970.
-
-    Args:
-        proposal: its proposal.
-    """
-    return max([proposal.submitted.at, *(one.at for one in proposal.claims.values())])
 
 
 def begun_run(realm: Realm, proposal: Proposal, work: UnitOfWork | None = None) -> str | None:

@@ -29,7 +29,7 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
     request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
 
     def begin() -> dict[str, Any]:
-        absent.hold_run(name, moves=True)
+        absent.take_run(name)
         return runs.begin(request, agents.boundary)
 
     terms = await call.run(begin)

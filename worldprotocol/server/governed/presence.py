@@ -21,7 +21,7 @@ from worldprotocol.server.governed.heard_callers import SILENT_S, CallerName, He
 __all__ = ["Presence", "SessionProgram", "WaitingRequest"]
 
 MAX_SESSIONS: Final = 10_000
-"""Sessions of which is kept in memory what is known without a renewal; the oldest are dropped."""
+"""Sessions, and calls, of which is kept in memory what is known without a renewal; the oldest are dropped."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -103,6 +103,7 @@ class Presence(HeardCallers):
     _departed: dict[str, str | None] = field(default_factory=dict)
     _recorded: OrderedDict[CallerName, RecordedSession] = field(default_factory=OrderedDict)
     _refused: OrderedDict[CallerName, None] = field(default_factory=OrderedDict)
+    _asked: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     # Sessions
 
@@ -211,6 +212,16 @@ class Presence(HeardCallers):
                     call.answered += 1
                 if not call.counted:
                     self._calls.pop(proposal_id, None)
+
+    def ask(self, proposal_id: str, at: int) -> None:
+        """Note when a call was asked last, in ms since 1970."""
+        with self._mutex:
+            keep_newest(self._asked, proposal_id, at)
+
+    def asked_at(self, proposal_id: str) -> int:
+        """Return when a call was asked last, in ms since 1970; 0 where that is not known here."""
+        with self._mutex:
+            return self._asked.get(proposal_id, 0)
 
     def depart(self, proposal_id: str, claimed: str | None = None) -> None:
         """Note a call whose connection ended, until its end is recorded or its caller returns.

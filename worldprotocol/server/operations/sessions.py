@@ -44,7 +44,8 @@ async def end_session(call: Authorized, body: SessionToEnd) -> Response:
     ended: list[str] = []
     for name in await call.run(partial(_named, call, body.session)):
         noticed_by = body.noticedBy if name[0] == call.actor_id else "operator"
-        ended += await call.run(partial(absent.end_session, name, noticed_by, until=until, realm=call.realm))
+        end = partial(absent.end_session, name, noticed_by, until=until, is_late=noticed_by != "operator")
+        ended += await call.run(partial(end, realm=call.realm))
     return answer({"calls": ended})
 
 
