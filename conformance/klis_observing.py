@@ -98,7 +98,7 @@ class Observing:
         leases = () if held is None else [lease.triple for lease in held.leases()]
         self._watch.declaration = Declaration(self.agent_id, self.session_id, [*self.declared, *leases])
         self._amended = []
-        rendered: dict[str, Any] = {"observed": [one.to_wire() for one in seen]}
+        rendered: dict[str, Any] = {"observed": [one.claim().to_wire() for one in seen]}
         try:
             if self._watch.is_over and not seen:
                 return {**rendered, "decision": "BLOCK", "error": ScopeViolationError.__name__, "session": self.state}
@@ -181,4 +181,4 @@ class ScratchWorkspace:
 
 def lease_wire(agent_id: str, session_id: str, seen: Seen) -> Mapping[str, Any]:
     """Return the manifest that asks for a lease on what was attempted."""
-    return {"ver": "1.0", "session_id": session_id, "agent_id": agent_id, "scope": [seen.to_wire()]}
+    return {"ver": "1.0", "session_id": session_id, "agent_id": agent_id, "scope": [seen.claim().to_wire()]}

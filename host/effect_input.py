@@ -110,13 +110,6 @@ class EffectInput:
             return []
         return [one for one in made if '"secret"' in (text := json.dumps(one)) or '"writeOnly"' in text]
 
-    def to_wire(self) -> Any:
-        """Return the JSON Schema, or None where pydantic cannot produce one."""
-        try:
-            return self._adapter.json_schema(by_alias=True)
-        except PydanticInvalidForJsonSchema:
-            return None
-
 
 def _path(steps: tuple[int | str, ...]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)

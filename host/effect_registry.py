@@ -105,10 +105,6 @@ class EffectRegistry:
     def __contains__(self, effect_type: object) -> bool:
         return effect_type in self._handlers
 
-    def to_wire(self) -> list[dict[str, Any]]:
-        """Describe every handler as JSON, by type."""
-        return [given.to_wire() for given in self]
-
 
 class WholeRegistry(EffectRegistry):
     """The complete handlers of a realm: built-in ones and those of installed packages are not added."""

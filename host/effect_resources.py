@@ -36,7 +36,6 @@ __all__ = [
     "seen_in",
     "source_of",
     "touch_faults",
-    "touch_to_wire",
 ]
 
 Predicate = Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "RENAMES", "DEPENDS_ON"]
@@ -188,15 +187,3 @@ def source_of(function: Any) -> str:
     inner = inspect.unwrap(function)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}:{named.__qualname__}"
-
-
-def touch_to_wire(touches: Touches) -> list[dict[str, Any]]:
-    """Return declared touches as JSON; a function is represented by its ``module:qualname``."""
-    if callable(touches):
-        return [{"by": source_of(touches)}]
-    return [
-        {"predicate": predicate, "by": source_of(resource)}
-        if callable(resource)
-        else {"predicate": predicate, "resource": resource}
-        for predicate, resource in touches
-    ]

@@ -41,7 +41,6 @@ from host.effect_resources import (
     resources_of,
     source_of,
     touch_faults,
-    touch_to_wire,
 )
 from world.code.keyword_options import check_names
 from world.core.effects.effect_types import EffectType
@@ -267,29 +266,6 @@ class EffectHandler:
     def source(self) -> str:
         """Where the function is defined, as ``module:qualname``, for people."""
         return source_of(self.function)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Describe the handler as JSON; null marks what depends on the parameters."""
-        described: dict[str, Any] = {
-            "type": self.type,
-            "source": self.source,
-            "timeLimitMs": None if self.time_limit_for else self.terms.time_limit_ms,
-            "idempotent": None if self.idempotent_for else self.terms.idempotent,
-            "touches": touch_to_wire(self.touches),
-        }
-        if self.terms.retries:
-            described |= {"retries": self.terms.retries, "backoffMs": self.terms.backoff_ms}
-        if self.input is not None:
-            described["input"] = self.input.to_wire()
-        if self.terms.external:
-            described["external"] = True
-        if self.terms.needs_workspace:
-            described["needsWorkspace"] = True
-        if self.look_up is not None:
-            described["looksUp"] = True
-        if self.isolation != "thread":
-            described["isolation"] = self.isolation
-        return described
 
     def read_params(self, params: Mapping[str, Any]) -> Any:
         """Validate the parameters and return them as the function receives them.

@@ -11,7 +11,6 @@ then its context is missing. Source: intent specification 7.4.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from projections.descriptors import ActionDescriptor, missing_function
@@ -21,6 +20,7 @@ from world.code.time_limit import TimeLimit, TimeLimitError, breakable
 from world.core import AvailabilityContext, ExpressionError, LocalPredicate, Scope
 from world.core.availability import CompiledPredicate, actor_fields, read_answer
 from world.model.actor import ActorRef
+from world.model.record import Record
 from world.model.snapshot import SnapshotView
 
 __all__ = [
@@ -37,8 +37,7 @@ __all__ = [
 Status = Literal["available", "unavailable", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Availability:
+class Availability(Record, frozen=True, omit_defaults=True):
     """Availability of one action (INT-3.4c).
 
     Args:
@@ -48,10 +47,6 @@ class Availability:
 
     status: Status
     reason: str | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return ``{"status", "reason"?}``."""
-        return {"status": self.status} if self.reason is None else {"status": self.status, "reason": self.reason}
 
 
 AVAILABLE: Final = Availability("available")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, ClassVar, Final, Literal, Protocol, get_args
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,7 @@ from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.identity import catalog_hash
 from world.model.immutable_json import MAX_SAFE_INTEGER, FrozenDict, freeze
+from world.model.record import Record
 from world.model.snapshot import SnapshotView
 from world.model.value import Value
 
@@ -75,15 +76,6 @@ class Pruning(Value):
         if status == "unavailable":
             return self.policy == "mark_only"
         return status == "available" or self.include_unknown
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return all applied options, which are part of the hash."""
-        return {
-            "policy": self.policy,
-            "includeUnknown": self.include_unknown,
-            "sort": self.sort,
-            "maxActions": self.max_actions,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +148,7 @@ def _invalid(why: str) -> RefusedError:
     return RefusedError(ErrorCode.INVALID_VALUE, f"This is not a valid CatalogRequest: {why}.")
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectedAction:
+class ProjectedAction(Record, frozen=True, omit_defaults=True):
     """One action in a catalog; fields that its mode hides are None (INT-3.4c)."""
 
     type: str
@@ -165,21 +156,10 @@ class ProjectedAction:
     label: str | None = None
     description: str | None = None
     input_schema: Any = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the wire form without the fields that are not shown."""
-        wire = {
-            "type": self.type,
-            "label": self.label,
-            "description": self.description,
-            "inputSchema": self.input_schema,
-            "availability": self.availability.to_wire(),
-        }
-        return {name: value for name, value in wire.items() if value is not None}
+    WIRE: ClassVar = "type label description input_schema availability"
 
 
-@dataclass(frozen=True, slots=True)
-class ActionCatalog:
+class ActionCatalog(Record, frozen=True, omit_defaults=True):
     """The offered actions and the hash of the list (INT-3.4c, INV-AC2).
 
     Args:
@@ -191,20 +171,8 @@ class ActionCatalog:
     schema_hash: str
     catalog_hash: str
     actions: tuple[ProjectedAction, ...]
-
-    @property
-    def kind(self) -> Literal["action_catalog"]:
-        """The kind on the wire."""
-        return "action_catalog"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the catalog as JSON."""
-        return {
-            "kind": self.kind,
-            "schemaHash": self.schema_hash,
-            "catalogHash": self.catalog_hash,
-            "actions": [action.to_wire() for action in self.actions],
-        }
+    kind: ClassVar[Literal["action_catalog"]] = "action_catalog"
+    WIRE: ClassVar = "kind schema_hash catalog_hash actions"
 
 
 class ActionCatalogProjector(Protocol):
@@ -261,7 +229,7 @@ def catalog_of(req: CatalogRequest, judged: Iterable[Judged]) -> ActionCatalog:
         {"type": action.type, "status": availability.status, "reason": availability.reason}
         for action, availability, _ in kept
     ]
-    named = catalog_hash(req.schema_hash, entries, req.pruning.to_wire())
+    named = catalog_hash(req.schema_hash, entries, req.pruning.model_dump(by_alias=True))
     show = _shower(SHOWN[req.mode])
     return ActionCatalog(req.schema_hash, named, tuple(show(*one) for one in kept))
 

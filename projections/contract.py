@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, get_args
+from typing import Any, ClassVar, Final, Protocol, get_args
 
 from msgspec import structs
 
@@ -28,6 +28,7 @@ from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.intent_origin import API_ORIGIN, DIRECT_PREFIX
 from world.model.member_types import MAX_ID_LENGTH
+from world.model.record import WireForm
 from world.model.short_repr import fields_repr
 from world.model.snapshot import SnapshotView
 from world.model.source import SourceEvent, SourceKind
@@ -55,7 +56,7 @@ Accepts = Callable[[SourceEvent], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectionRequest:
+class ProjectionRequest(WireForm):
     """Immutable input of a projection (INT-7.1, INT-10.1).
 
     Args:
@@ -72,6 +73,7 @@ class ProjectionRequest:
     snapshot: SnapshotView
     actor: ActorRef
     source: SourceEvent
+    WIRE: ClassVar = "schema_hash snapshot actor source"
 
     __repr__ = fields_repr
 
@@ -79,15 +81,6 @@ class ProjectionRequest:
         view = SnapshotView(freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed"))
         object.__setattr__(self, "snapshot", view)
         object.__setattr__(self, "source", structs.replace(self.source, occurred_at=None))
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the request as JSON."""
-        return {
-            "schemaHash": self.schema_hash,
-            "snapshot": self.snapshot.to_wire(),
-            "actor": self.actor.to_wire(),
-            "source": self.source.to_wire(),
-        }
 
 
 class Projection(Protocol):

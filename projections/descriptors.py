@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import Any
+from typing import Any, ClassVar
 
 from projections.input_schema import schema_of_field, schema_of_model
 from world.core import Domain, DomainSchema
@@ -19,6 +19,7 @@ from world.errors import RefusedError
 from world.model.canonical_json import utf16_key
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.member_types import Identifier, Json, Text
+from world.model.record import WireForm
 from world.model.value import Value
 
 __all__ = ["ActionDescriptor", "descriptors_of", "missing_function"]
@@ -35,7 +36,7 @@ class _Wire(Value, title="ActionDescriptor"):
 
 
 @dataclass(frozen=True, slots=True)
-class ActionDescriptor:
+class ActionDescriptor(WireForm):
     """One action of a schema as input of a catalog (INT-3.4).
 
     Args:
@@ -57,6 +58,18 @@ class ActionDescriptor:
     available: Any = None
     predicate: CompiledPredicate | None = field(init=False, repr=False, compare=False)
     sort_key: Any = field(init=False, repr=False, compare=False)
+    WIRE: ClassVar = "type label? description? inputSchema=input_schema? available=portable?"
+
+    @property
+    def portable(self) -> Any:
+        """The expression that it is available under, or None.
+
+        Raises:
+            RefusedError: for a function of this process.
+        """
+        if isinstance(self.available, LocalPredicate):
+            raise _not_portable(self.type)
+        return self.available
 
     def __post_init__(self) -> None:
         predicate = None
@@ -91,23 +104,6 @@ class ActionDescriptor:
             raise _not_portable(wire.type)
         local = LocalPredicate(evaluate, _name_of(evaluate))
         return cls(wire.type, wire.label, wire.description, wire.input_schema, local)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the wire form; absent fields are left out.
-
-        Raises:
-            RefusedError: ``LOCAL_PREDICATE`` where the predicate is a function of this process (INT-3.4b).
-        """
-        if isinstance(self.available, LocalPredicate):
-            raise _not_portable(self.type)
-        wire = {
-            "type": self.type,
-            "label": self.label,
-            "description": self.description,
-            "inputSchema": self.input_schema,
-            "available": self.available,
-        }
-        return {name: value for name, value in wire.items() if value is not None}
 
 
 def _not_portable(action: str) -> RefusedError:

@@ -7,19 +7,19 @@ Source: intent specification 7.4.2 and 7.4.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from projections.availability import Availability, Decider, Judged
 from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest, catalog_of, pruned
 from projections.reasons import values_read
 from world.core import LocalPredicate
+from world.model.record import Record
 
 __all__ = ["Explanation", "explain_catalog"]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Record, frozen=True, omit_defaults=True):
     """Reason why one action is offered or left out.
 
     Args:
@@ -36,21 +36,9 @@ class Explanation:
     offered: bool
     availability: Availability
     why: str
-    predicate: Any = None
-    reads: Mapping[str, Any] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the explanation as JSON."""
-        return {
-            "type": self.type,
-            "offered": self.offered,
-            "availability": self.availability.to_wire(),
-            "why": self.why,
-            "predicate": self.predicate,
-            "reads": dict(self.reads),
-            "missing": list(self.missing),
-        }
+    predicate: Any
+    reads: Mapping[str, Any]
+    missing: tuple[str, ...]
 
 
 def explain_catalog(req: CatalogRequest, projector: CatalogProjector) -> tuple[ActionCatalog, list[Explanation]]:

@@ -8,7 +8,6 @@ state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from projections.purity.guarded_call import IMPURE
 from projections.registry import Routed
@@ -18,6 +17,7 @@ from world.errors import DamagedLogError, RefusedError
 from world.events.proposal_events import ProjectedResult, ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.intent import IntentInstance
+from world.model.record import Record
 from world.model.source import SourceEvent
 
 __all__ = ["ProjectionRecord", "RecordContext", "is_refusal", "record_of", "routed_refusal", "worth_recording"]
@@ -108,8 +108,7 @@ def is_refusal(result: ProjectionResult) -> bool:
     return isinstance(result, NoIntent) and (result.reason or "").startswith(f"{IMPURE}: ")
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectionRecord:
+class ProjectionRecord(Record, frozen=True, omit_defaults=True):
     """A record in the specification's shape (INT-12.2).
 
     Args:
@@ -165,20 +164,3 @@ class ProjectionRecord:
     def selected(self) -> bool:
         """Whether an intent was selected."""
         return isinstance(self.result, Select)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the record as JSON; absent parts are left out."""
-        wire: dict[str, Any] = {
-            "recordId": self.record_id,
-            "createdAt": self.created_at,
-            "projectionId": self.projection_id,
-            "actor": self.actor.to_wire(),
-            "source": self.source.to_wire(),
-            "result": self.result.to_wire(),
-        }
-        optional = {
-            "snapshotVersion": self.snapshot_version,
-            "intentId": self.intent_id,
-            "intentKey": self.intent_key,
-        }
-        return wire | {name: value for name, value in optional.items() if value is not None}

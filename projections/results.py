@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from msgspec.structs import force_setattr
 
 from world.code.time_limit import TimeLimitError
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentBody
-from world.model.short_repr import fields_repr
+from world.model.record import Record
 
 __all__ = [
     "Answer",
@@ -26,31 +27,20 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Select:
+class Select(Record, frozen=True, omit_defaults=True):
     """The projection selected an intent."""
 
     body: IntentBody
-
-    __repr__ = fields_repr
-
-    @property
-    def kind(self) -> Literal["intent"]:
-        """The kind on the wire."""
-        return "intent"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return ``{"kind": "intent", "body"}``."""
-        return {"kind": "intent", "body": self.body.to_wire()}
+    kind: ClassVar[Literal["intent"]] = "intent"
+    WIRE: ClassVar = "kind body"
 
 
-@dataclass(frozen=True, slots=True)
-class NoIntent:
+class NoIntent(Record, frozen=True, omit_defaults=True):
     """The projection selected no intent; a blank ``reason`` counts as none."""
 
     reason: str | None = None
-
-    __repr__ = fields_repr
+    kind: ClassVar[Literal["none"]] = "none"
+    WIRE: ClassVar = "kind reason"
 
     def __post_init__(self) -> None:
         if self.reason is not None:
@@ -58,16 +48,7 @@ class NoIntent:
                 raise RefusedError(
                     ErrorCode.INVALID_PROJECTION_RESULT, f"A reason is a string, not {_named(self.reason)}."
                 )
-            object.__setattr__(self, "reason", freeze(self.reason) if self.reason.strip() else None)
-
-    @property
-    def kind(self) -> Literal["none"]:
-        """The kind on the wire."""
-        return "none"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return ``{"kind": "none", "reason"?}``."""
-        return {"kind": "none"} if self.reason is None else {"kind": "none", "reason": self.reason}
+            force_setattr(self, "reason", freeze(self.reason) if self.reason.strip() else None)
 
 
 ProjectionResult = Select | NoIntent

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from projections.catalog import ActionCatalog, ProjectedAction
 from world.error_codes import ErrorCode
@@ -22,6 +21,7 @@ from world.errors import RefusedError
 from world.model.canonical_json import sha256_hex
 from world.model.immutable_json import freeze
 from world.model.intent import IntentBody
+from world.model.record import Record
 
 __all__ = ["MAX_NAME", "Tool", "ToolSet", "action_type", "tool_name", "tools_of"]
 
@@ -77,8 +77,7 @@ def action_type(name: str) -> str | None:
     return action if action and tool_name(action) == name else None
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Record, frozen=True, omit_defaults=True):
     """One action as a tool.
 
     Args:
@@ -95,14 +94,10 @@ class Tool:
     input_schema: Any
     action: str
     takes: Literal["object", "member", "anything"] = "object"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the definition as JSON."""
-        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+    WIRE: ClassVar = "name description input_schema=input_schema"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSet:
+class ToolSet(Record, frozen=True, omit_defaults=True):
     """The tools of one catalog.
 
     Args:
@@ -112,16 +107,17 @@ class ToolSet:
 
     catalog_hash: str
     tools: Mapping[str, Tool]
+    WIRE: ClassVar = "catalog_hash tools=each names"
+
+    @property
+    def each(self) -> list[Tool]:
+        """The tools, in the catalog's order."""
+        return list(self.tools.values())
 
     @property
     def names(self) -> dict[str, str]:
         """The table from each tool's name to its action's type."""
         return {name: tool.action for name, tool in self.tools.items()}
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return ``{"catalogHash", "tools", "names"}``."""
-        tools = [tool.to_wire() for tool in self.tools.values()]
-        return {"catalogHash": self.catalog_hash, "tools": tools, "names": self.names}
 
     def body(self, name: str, arguments: Mapping[str, Any] | None = None) -> IntentBody:
         """Return the intent body of a tool call; its input is not checked here.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import combinations, permutations, takewhile
-from typing import Any, Final, Literal, cast, get_args
+from typing import ClassVar, Final, Literal, cast, get_args
 
 from authority.lint.facts import OF_WHOLE_NUMBERS, Facts, facts_of
 from authority.lint.terms import constant, implies
@@ -27,6 +27,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorKind
 from world.model.paths import Segments, parse_path
+from world.model.record import Record
 from world.model.scope_patterns import parse_pattern
 
 MAX_PAIRS: Final = 20_000
@@ -40,8 +41,7 @@ UNCONFINED_APPROVAL: Final = ErrorCode.UNCONFINED_APPROVAL.value
 """Check of rules that approve without confinement what the domain wants confined."""
 
 
-@dataclass(frozen=True, slots=True)
-class LintFinding:
+class LintFinding(Record, frozen=True, omit_defaults=True):
     """One finding.
 
     Args:
@@ -59,11 +59,7 @@ class LintFinding:
     file: str
     line: int | None = None
     rule: str | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the finding as JSON."""
-        wire = {"level": self.level, "check": self.check, "file": self.file, "line": self.line, "rule": self.rule}
-        return {**{name: value for name, value in wire.items() if value is not None}, "message": self.message}
+    WIRE: ClassVar = "level check file line rule message"
 
 
 @dataclass(frozen=True, slots=True)

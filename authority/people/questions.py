@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from authority.bounded_text import listed
 from world.model.decision import HUMAN_ANSWER, Quorum, RuleAnswer, RuleOutcome, Ruling
 from world.model.new_names import ANY_HUMAN
+from world.model.record import WireForm
 
 TIME_LIMIT: Final = "time limit"
 """Rule name of the outcome of an expired time limit."""
@@ -58,7 +59,7 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Question:
+class Question(WireForm):
     """One question and the state of its answers.
 
     Args:
@@ -70,6 +71,7 @@ class Question:
     quorum: Quorum | None
     seats: list[Seat]
     decided: Literal["approved", "lost"] | None = None
+    WIRE: ClassVar = "rule needed members approved=approved_by voted waitsFor=pending"
 
     @classmethod
     def put(cls, to: Sequence[str], quorum: Quorum | None, proposer: str) -> Question:
@@ -80,6 +82,16 @@ class Question:
     def is_open(self) -> bool:
         """Whether it waits for an answer."""
         return self.decided is None
+
+    @property
+    def rule(self) -> str:
+        """The rule of its quorum, or ``any``."""
+        return "any" if self.quorum is None else self.quorum.rule
+
+    @property
+    def members(self) -> list[str]:
+        """Actors who answer, in the order of the seats."""
+        return [seat.holder for seat in self.seats]
 
     @property
     def needed(self) -> int:
@@ -136,17 +148,6 @@ class Question:
             self.decided = "approved"
         elif approvals + len(self.pending) < self.needed:
             self.decided = "lost"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the state of the vote as JSON."""
-        return {
-            "rule": "any" if self.quorum is None else self.quorum.rule,
-            "needed": self.needed,
-            "members": [seat.holder for seat in self.seats],
-            "approved": list(self.approved_by),
-            "voted": list(self.voted),
-            "waitsFor": list(self.pending),
-        }
 
     @property
     def count(self) -> str:

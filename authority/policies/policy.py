@@ -204,8 +204,8 @@ class Policy:
                     result.reason,
                     result.scope if type(result) is Narrow else None,
                     (result.to or settings.ask) if type(result) is Escalate else (),
-                    at in decisive,
                     result.quorum if type(result) is Escalate else None,
+                    at in decisive,
                 )
             )
         return tuple(outcomes)

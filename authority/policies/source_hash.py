@@ -8,13 +8,14 @@ section 6.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import inspect
 import sys
 from collections.abc import Mapping
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+
+import msgspec
 
 from world.code.distributions import distribution_of
 from world.code.value_codec import Telling, module_name
@@ -22,13 +23,13 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, digest
 from world.model.immutable_json import FrozenDict
+from world.model.record import Record
 
 MAX_PARAMETERS: Final = 16_384
 """Maximum size of a rule's parameters as JSON in bytes; of larger ones only the hash is kept."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RuleSource:
+class RuleSource(Record, frozen=True, omit_defaults=True):
     """Place and content of a rule.
 
     Args:
@@ -50,29 +51,14 @@ class RuleSource:
     source_hash: str
     module_hash: str | None = None
     distribution: str | None = None
-    parameters: FrozenDict = dataclasses.field(default_factory=FrozenDict)
+    parameters: FrozenDict = msgspec.field(default_factory=FrozenDict)
+    WIRE: ClassVar = "language module qualname source_hash line? module_hash distribution parameters"
 
     @property
     def label(self) -> str:
         """The place as a text for people: ``acme-rules 1.2.0, acme.rules:14``."""
         place = self.module if self.line is None else f"{self.module}:{self.line}"
         return place if self.distribution is None else f"{self.distribution}, {place}"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the source as JSON; absent parts are left out."""
-        wire: dict[str, Any] = {
-            "language": self.language,
-            "module": self.module,
-            "qualname": self.qualname,
-            "sourceHash": self.source_hash,
-        }
-        optional = {
-            "line": self.line,
-            "moduleHash": self.module_hash,
-            "distribution": self.distribution,
-            "parameters": self.parameters or None,
-        }
-        return wire | {name: value for name, value in optional.items() if value is not None}
 
 
 def source_of(subject: Any) -> RuleSource:

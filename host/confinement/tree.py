@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from host.confinement.landlock import Access, Rules
 from host.confinement.rules import Runtime, readable_folders, single_names
 from host.system_paths import SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
+from world.model.record import Record
 
 if TYPE_CHECKING:
     from host.workspace.root import Workspace
@@ -39,8 +39,7 @@ _MAX_NAMES: Final = 4_096
 _MAX_LINKS: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
-class MountTree:
+class MountTree(Record, frozen=True):
     """File tree of a command.
 
     Args:
@@ -58,17 +57,6 @@ class MountTree:
     files: tuple[bytes, ...] = ()
     links: tuple[tuple[bytes, bytes], ...] = ()
     network: bool = True
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the form that `host.confinement.launcher` reads."""
-        return {
-            "mounts": list(self.mounts),
-            "covers": list(self.covers),
-            "folders": list(self.folders),
-            "files": list(self.files),
-            "links": list(self.links),
-            "network": self.network,
-        }
 
 
 def tree_for(

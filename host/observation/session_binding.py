@@ -149,7 +149,7 @@ class SessionBinding:
             session_id=declaration.session_id,
             declared=[],
             session_ended=True,
-            **seen.to_wire(),
+            **seen.claim().to_wire(),
         )
 
 

@@ -69,7 +69,7 @@ def uncovered(policy: Policy, *cases: dict[str, Any], folder: Path) -> list[str]
     path.write_text(json.dumps({"cases": wanted}))
     _, covered = run([Suite(policy, read_cases(path), None)], covering=True, lines=True)
     assert covered is not None
-    return [f"{one['rule']} {one['what']}" for one in covered.uncovered()]
+    return [f"{one['rule']} {one['what']}" for rule in covered for one in rule.uncovered()]
 
 
 def sale(item: str, count: int) -> dict[str, Any]:

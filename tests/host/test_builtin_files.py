@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from host import EffectFailure
-from host.builtin import BUILTIN
 from host.builtin.files import MAX_ENTRIES
 from host.effect_answers import EffectPlace
 from host.observation.audit import Interception
@@ -340,10 +338,3 @@ def test_an_effect_tells_what_it_touches_in_canonical_form(
     told = HANDLERS[effect].triples(params)
     assert told == triples
     assert all(read_predicate(predicate) and read_resource(resource) for predicate, resource in told)
-
-
-def test_every_built_in_handler_describes_itself() -> None:
-    wire = {given.type: given.to_wire() for given in BUILTIN}
-    assert wire["file.append"]["idempotent"] is True
-    assert wire["process.run"]["idempotent"] is None
-    assert all(json.dumps(one) and one["input"]["type"] == "object" for one in wire.values())

@@ -409,8 +409,8 @@ def test_a_waiting_worker_gets_the_effect_of_another_process(address: str) -> No
 
 def test_a_declaration_describes_itself_and_answers_a_direct_call_with_an_error() -> None:
     declared = external("mail.send", time_limit_ms=7, idempotent=True, retries=2, needs_workspace=True)
-    wire = declared.to_wire()
-    assert (wire["external"], wire["needsWorkspace"], wire["timeLimitMs"], wire["retries"]) == (True, True, 7, 2)
+    terms = declared.terms
+    assert (terms.external, terms.needs_workspace, terms.time_limit_ms, terms.retries) == (True, True, 7, 2)
     assert declared.terms_for({}) == declared.terms
     depends = external("mail.send", idempotent=lambda params: params["quiet"])
     assert depends.terms_for({"quiet": True}).external

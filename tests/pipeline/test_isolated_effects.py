@@ -101,4 +101,4 @@ def test_what_a_child_cannot_find_again_is_no_handler() -> None:
     assert refused.value.code == "INVALID_HANDLER"
     with pytest.raises(RefusedError, match="isolation"):
         handler("own.local", isolation="container")(done)  # type: ignore[call-overload]
-    assert [one.to_wire()["isolation"] for one in HANDLERS] == ["process"] * 4
+    assert [one.isolation for one in HANDLERS] == ["process"] * 4

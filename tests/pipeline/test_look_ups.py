@@ -364,6 +364,6 @@ def test_a_look_up_that_is_none_is_refused(options: dict[str, Any], words: str) 
 
 def test_a_handler_says_that_it_looks_up() -> None:
     asked: Callable[[DoubtfulEffect], None] = lambda _effect: None  # noqa: E731
-    assert handler("work", look_up=asked)(vanish).to_wire()["looksUp"] is True
-    assert external("work", look_up=asked).to_wire()["looksUp"] is True
-    assert "looksUp" not in handler("work")(vanish).to_wire()
+    assert handler("work", look_up=asked)(vanish).look_up is asked
+    assert external("work", look_up=asked).look_up is asked
+    assert handler("work")(vanish).look_up is None

@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from projections import NoIntent, projection
 from tests.pipeline.shop import Bank, house, open_shop, shop
@@ -243,7 +243,7 @@ class MisleadingExecutor(ScriptedExecutor):
         if self.is_failing:
             return StepOutcome("completed", (), order.snapshot, error=error)
         history = System("error", None, (error, error, error))
-        return StepOutcome("failed", done.patches, replace(done.snapshot, system=history))
+        return StepOutcome("failed", done.patches, structs.replace(done.snapshot, system=history))
 
 
 @pytest.mark.requirement("WP-outcome")

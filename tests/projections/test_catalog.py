@@ -266,7 +266,7 @@ def test_unavailable_actions_are_dropped_unless_they_are_to_be_marked() -> None:
 def test_pruning_that_says_nothing_or_null_is_the_default() -> None:
     nothing = {"policy": None, "includeUnknown": None, "sort": None, "maxActions": None}
     assert Pruning.read({}) == Pruning.read(nothing) == Pruning()
-    assert Pruning().to_wire() == {
+    assert Pruning().model_dump(by_alias=True) == {
         "policy": "drop_unavailable", "includeUnknown": True, "sort": "type_lex", "maxActions": None,
     }  # fmt: skip
 

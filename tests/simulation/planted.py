@@ -266,7 +266,7 @@ def what_is_open_outlives_its_schema(patch: pytest.MonkeyPatch) -> None:
     planned = world.pipeline.adopted_code.adoption_plan.plan_adoption
 
     def plan(*given: Any) -> Any:
-        return replace(planned(*given), ends=(), blocking=())
+        return structs.replace(planned(*given), ends=(), blocking=())
 
     patch.setattr(world.engine.domain_adoption, "plan_adoption", plan)
 

@@ -239,7 +239,7 @@ def test_a_lease_a_conflict_and_a_triple_have_this_json() -> None:
     sealed = Lease.granted("l3", 5, session, triple, "v1", LeaseTerms(100, None, 70))
     assert (sealed.expires_at, sealed.hold_until) == (None, None)
     assert triple.to_wire() == {"predicate": "MUTATES", "resource": "FILE:/a/*", "confidence": "Low"}
-    assert Seen(Predicate.MUTATES, FILE).to_wire() == {"predicate": "MUTATES", "resource": "FILE:/a/*"}
+    assert Seen(Predicate.MUTATES, FILE).claim().to_wire() == {"predicate": "MUTATES", "resource": "FILE:/a/*"}
     plain = {"intent": 2, "holder": "ann", "session": "s1", "predicate": "MUTATES", "resource": "FILE:/a/*"}
     told = (2, "ann", "s1", Predicate.MUTATES, "FILE:/a/*")
     assert Conflict(*told, lease_id="l1").named().to_wire() == {**plain, "leaseId": "l1"}

@@ -185,7 +185,7 @@ class Replayed:
         realm = self.realm
         return {
             "position": self.position,
-            "head": {"size": self.head.size, "root": self.head.root_hex},
+            "head": self.head.to_wire(),
             "schemaHash": realm.schema_hash,
             "enforcement": realm.enforcement,
             "active": realm.active,

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -44,6 +43,7 @@ from world.events.writer_events import WriterClosed, WriterOpened
 from world.log import EventLog, LogFinding, LoggedEvent, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
+from world.model.record import Record
 from world.model.snapshot import error_state_hash
 from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot, realm_at
 from world.state.access import NEEDING_RIGHTS, access_fault
@@ -54,8 +54,7 @@ _OPENING = (WriterOpened, LogBranched)
 """Events that may follow the end of a writer epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationReport:
+class VerificationReport(Record, frozen=True, omit_defaults=True):
     """Result of a verification.
 
     Args:
@@ -82,36 +81,25 @@ class VerificationReport:
     branched: int | None = None
     archived: ArchivedEvents | None = None
     closed: WriterClosed | None = None
+    WIRE: ClassVar = "branched archived closed=closing? ok head events worlds proposals index against=saved findings"
 
     @property
     def ok(self) -> bool:
         """Whether the report has no findings."""
         return not self.findings
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        branched: dict[str, Any] = {} if self.branched is None else {"branched": self.branched}
-        if self.archived is not None:
-            branched["archived"] = msgspec.to_builtins(self.archived)
-        if self.closed is not None:
-            branched["closed"] = {"epoch": self.closed.epoch, "reason": self.closed.reason}
-        return {
-            **branched,
-            "ok": self.ok,
-            "head": {"size": self.head.size, "root": self.head.root_hex},
-            "events": self.events,
-            "worlds": self.worlds,
-            "proposals": self.proposals,
-            "index": self.index,
-            "against": [str(head) for head in self.against],
-            "findings": [
-                {"code": f.code, "position": f.position, "message": f.message, "details": dict(f.details)}
-                for f in self.findings
-            ],
-        }
+    @property
+    def closing(self) -> dict[str, Any] | None:
+        """Epoch and reason of the end of the log."""
+        return None if self.closed is None else {"epoch": self.closed.epoch, "reason": self.closed.reason}
+
+    @property
+    def saved(self) -> list[str]:
+        """The tree heads saved elsewhere, as texts."""
+        return [str(head) for head in self.against]
 
 
-class ArchivedEvents(msgspec.Struct, frozen=True):
+class ArchivedEvents(Record, frozen=True):
     """Events whose contents are not in the log any more.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from world.core.availability import AvailabilityContext, actor_fields, read_answer
 from world.core.derive import recompute
@@ -270,17 +270,17 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
     return Snapshot(
         data=data,
         computed=recompute(program, data, snapshot.data, snapshot.computed),
-        system=replace(snapshot.system, status=status, last_error=None, errors=()),
+        system=structs.replace(snapshot.system, status=status, last_error=None, errors=()),
         input=snapshot.input,
         meta=_next_meta(program, snapshot, context),
     )
 
 
 def _unapplied(program: Program, snapshot: Snapshot, error: ErrorValue, context: ComputeContext) -> Snapshot:
-    return replace(
+    return structs.replace(
         snapshot,
         computed=recompute(program, snapshot.data, snapshot.data, snapshot.computed),
-        system=replace(snapshot.system, status="error", last_error=error, errors=(error,)),
+        system=structs.replace(snapshot.system, status="error", last_error=error, errors=(error,)),
         meta=_next_meta(program, snapshot, context),
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from world.code.identity import identity_of
 from world.core.declarations.checks import check_migration
@@ -30,6 +30,7 @@ from world.model.identity import semantic_data
 from world.model.immutable_json import FrozenDict, freeze, thaw
 from world.model.patch import Patch, apply_patches, merge, set_, unset
 from world.model.paths import format_path
+from world.model.record import Record
 
 __all__ = [
     "PORTABLE_KIND",
@@ -51,7 +52,7 @@ MAX_MISFITS: Final = 1_000
 """Maximum number of places that are listed for one world."""
 
 
-class Misfit(NamedTuple):
+class Misfit(Record, frozen=True):
     """A place of the data that a schema refuses.
 
     Args:
@@ -61,10 +62,6 @@ class Misfit(NamedTuple):
 
     path: str
     message: str
-
-    def to_wire(self) -> dict[str, str]:
-        """Return the place as JSON."""
-        return {"path": self.path, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from world.errors import RefusedError
 from world.model.identity import schema_hash
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.paths import Segments, parse_path
+from world.model.record import Record
 
 __all__ = [
     "ActionSpec",
@@ -46,8 +47,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaFault:
+class SchemaFault(Record, frozen=True):
     """One fault of a schema.
 
     Args:
@@ -59,10 +59,6 @@ class SchemaFault:
     code: str
     path: str
     message: str
-
-    def to_wire(self) -> dict[str, str]:
-        """Return the fault as JSON."""
-        return {"code": self.code, "path": self.path, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import Annotated, Any, ClassVar, Final, Literal, NotRequired
 
 import yaml as pyyaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -28,6 +28,7 @@ from world.klis.triple import Confidence, Triple, read_confidence, read_triple
 from world.markup import YamlLoader, check_yaml
 from world.model.canonical_json import read_json
 from world.model.immutable_json import freeze, thaw
+from world.model.record import WireForm
 
 __all__ = [
     "ENGINE_ONLY",
@@ -101,7 +102,7 @@ ENGINE_ONLY: Final = frozenset({"STATE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(WireForm):
     """A valid manifest (KM-2.2).
 
     Args:
@@ -130,10 +131,7 @@ class Manifest:
     nonce: str | None = None
     signature: str | None = None
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the document."""
-        return dict(self.document)
+    WIRE: ClassVar = "*document"
 
     def effective(self) -> dict[str, Predicate]:
         """Return the leased predicate of each resource."""

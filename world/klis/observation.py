@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from world.errors import RefusedError, ScopeViolationError
+from world.events.resource_values import ResourceClaim
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_reading import recorded_url
@@ -80,9 +81,9 @@ class Seen:
             return self.outside
         return shown(self.resource)
 
-    def to_wire(self) -> dict[str, str]:
-        """Return predicate and resource as JSON."""
-        return {"predicate": self.predicate.value, "resource": self.resource.text}
+    def claim(self) -> ResourceClaim:
+        """Return predicate and resource for an event."""
+        return ResourceClaim(predicate=self.predicate.value, resource=self.resource.text)
 
 
 def shown(resource: Resource) -> str:
@@ -234,8 +235,8 @@ def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:
     details: dict[str, Any] = {
         "agent_id": declaration.agent_id,
         "session_id": declaration.session_id,
-        **seen.to_wire(),
-        "declared": [{"predicate": one.predicate.value, "resource": one.resource.text} for one in there],
+        **seen.claim().to_wire(),
+        "declared": [one.claim().to_wire() for one in there],
     }
     if seen.call:
         details["call"] = seen.call

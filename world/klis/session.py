@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import Struct
 
+from world.klis.triple import Triple
+from world.model.record import Record
+
 if TYPE_CHECKING:
     from world.klis.conflict_index import ConflictIndex
-    from world.klis.triple import Triple
 
 __all__ = ["AgentKey", "Died", "Lease", "LeaseTerms", "Rank", "RefusedRequest", "Request", "Session", "SessionName"]
 
@@ -102,7 +104,7 @@ class LeaseTerms(Struct, frozen=True):
     max_hold_ms: int
 
 
-class Lease(Struct, frozen=True):
+class Lease(Record, frozen=True, omit_defaults=True):
     """A lease in force on one triple until release, expiry or revocation (KLIS-4); an immutable value.
 
     ``token`` is its fencing token, which only increases; ``expires_at`` is None for a lease of a proposal, which ends
@@ -118,6 +120,12 @@ class Lease(Struct, frozen=True):
     ttl_ms: int | None
     expires_at: int | None
     hold_until: int | None
+    WIRE: ClassVar = (
+        "lease_id token state agentId=session.agent_id sessionId=session.session_id "
+        "predicate=triple.predicate.value resource=triple.resource.text granted_at ttl_ms expires_at hold_until "
+        "verdict_id"
+    )
+    state: ClassVar = "Active"
 
     @classmethod
     def granted(
@@ -130,23 +138,6 @@ class Lease(Struct, frozen=True):
         return cls(
             lease_id, token, session, triple, verdict_id, at, ttl_ms, at + min(ttl_ms, max_hold_ms), at + max_hold_ms
         )
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the lease as JSON."""
-        return {
-            "leaseId": self.lease_id,
-            "token": self.token,
-            "state": "Active",
-            "agentId": self.session.agent_id,
-            "sessionId": self.session.session_id,
-            "predicate": self.triple.predicate.value,
-            "resource": self.triple.resource.text,
-            "grantedAt": self.granted_at,
-            "ttlMs": self.ttl_ms,
-            "expiresAt": self.expires_at,
-            "holdUntil": self.hold_until,
-            "verdictId": self.verdict_id,
-        }
 
 
 @dataclass(frozen=True, slots=True)

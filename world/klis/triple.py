@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
@@ -14,6 +13,7 @@ from world.events.resource_values import ResourceClaim
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource, recorded_resource
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
+from world.model.record import Record
 
 __all__ = ["CHANGES", "Confidence", "Triple", "changes_files", "read_claim", "read_confidence", "read_triple"]
 
@@ -43,27 +43,19 @@ def read_confidence(given: str | float) -> Confidence:
 _WITH_CONTENTS: Final = frozenset({Predicate.DELETES, Predicate.RENAMES})
 
 
-@dataclass(frozen=True, slots=True)
-class Triple:
+class Triple(Record, frozen=True):
     """A predicate on a resource with a confidence."""
 
     predicate: Predicate
     resource: Resource
     confidence: Confidence = Confidence.HIGH
+    WIRE: ClassVar = "predicate=predicate.value resource=resource.text confidence=confidence.value"
 
     @property
     def covers(self) -> bool:
         """Whether the claim includes everything below the resource."""
         resource = self.resource
         return resource.subtree or (resource.nested and self.predicate in _WITH_CONTENTS)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the triple as an entry of a manifest's scope."""
-        return {
-            "predicate": self.predicate.value,
-            "resource": self.resource.text,
-            "confidence": self.confidence.value,
-        }
 
     def claim(self) -> ResourceClaim:
         """Return predicate and resource for an event."""

@@ -135,7 +135,7 @@ class VerdictEmitter(AgentCommands):
             session_id=session.session_id,
             status=verdict.status,
             cause=context.cause,
-            manifest=None if context.manifest is None else context.manifest.to_wire(),
+            manifest=None if context.manifest is None else dict(context.manifest.document),
             channel=None if context.channel is None else dict(context.channel),
             ttl_ms=context.ttl,
             leases=leases,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from eventsourcing.persistence import DataError, IntegrityError, StoredEvent
@@ -22,6 +22,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, with_single_stops
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import is_encodable
+from world.model.record import Record
 from world.model.short_repr import short_repr
 
 
@@ -120,12 +121,12 @@ class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TreeHead:
+class TreeHead(Record, frozen=True):
     """The root of the Merkle tree over the first ``size`` events of a log."""
 
     size: int
     root: bytes
+    WIRE: ClassVar = "size root=root_hex"
 
     @property
     def root_hex(self) -> str:
@@ -165,8 +166,7 @@ class TreeHead:
         return cls.from_hex(int(size), root)
 
 
-@dataclass(frozen=True, slots=True)
-class LogFinding:
+class LogFinding(Record, frozen=True):
     """One way in which a stored log contradicts itself or a head saved elsewhere.
 
     Args:
@@ -179,11 +179,11 @@ class LogFinding:
     code: ErrorCode
     position: int
     message: str
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """End every sentence of the message in one full stop, whatever it quotes."""
-        object.__setattr__(self, "message", with_single_stops(self.message))
+        msgspec.structs.force_setattr(self, "message", with_single_stops(self.message))
 
     @property
     def is_derived(self) -> bool:

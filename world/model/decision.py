@@ -7,14 +7,14 @@ terminal decision about a proposal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import msgspec
 
 from world.model.actor import ActorRef
 from world.model.intent import IntentScope
 from world.model.member_types import Identifier, Text
-from world.model.record import Record
+from world.model.record import Record, Shown
 from world.model.short_repr import short_repr
 
 RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "abstain", "delegate", "none", "error"]
@@ -33,7 +33,7 @@ REMARKS: Final = frozenset({"ask", "reply"})
 """Answers that are recorded without an effect on the ruling: a question, and the proposer's reply to it."""
 
 
-class Quorum(Record, frozen=True, forbid_unknown_fields=False):
+class Quorum(Record, frozen=True, forbid_unknown_fields=False, omit_defaults=True):
     """Number of required approvals, where one approval is not enough.
 
     Args:
@@ -50,12 +50,8 @@ class Quorum(Record, frozen=True, forbid_unknown_fields=False):
             return self.threshold or 1
         return members if self.rule == "unanimous" else members // 2 + 1
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the quorum as JSON; an absent threshold is left out."""
-        return {"rule": self.rule} if self.threshold is None else {"rule": self.rule, "threshold": self.threshold}
 
-
-class RuleOutcome(Record, frozen=True, forbid_unknown_fields=False):
+class RuleOutcome(Record, frozen=True, forbid_unknown_fields=False, omit_defaults=True):
     """Outcome of one rule for one case.
 
     Args:
@@ -66,8 +62,8 @@ class RuleOutcome(Record, frozen=True, forbid_unknown_fields=False):
         reason: the text that the rule gave.
         scope: the narrower scope, for ``narrow``.
         to: ids of the actors that may answer, for ``escalate``; id of the actor that answers instead, for ``delegate``.
-        decisive: True for the outcome that decided; where the engine overruled a ruling, True for the engine's outcome.
         quorum: for ``escalate``: how many of ``to`` must approve; None is any one of them.
+        decisive: True for the outcome that decided; where the engine overruled a ruling, True for the engine's outcome.
     """
 
     rule: str
@@ -76,26 +72,11 @@ class RuleOutcome(Record, frozen=True, forbid_unknown_fields=False):
     reason: str = ""
     scope: IntentScope | None = None
     to: tuple[str, ...] = ()
-    decisive: bool = False
     quorum: Quorum | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the outcome as JSON; absent members are left out."""
-        wire: dict[str, Any] = {"rule": self.rule, "source": self.source, "answer": self.answer}
-        if self.reason:
-            wire["reason"] = self.reason
-        if self.scope is not None:
-            wire["scope"] = self.scope.to_wire()
-        if self.to:
-            wire["to"] = list(self.to)
-        if self.quorum is not None:
-            wire["quorum"] = self.quorum.to_wire()
-        if self.decisive:
-            wire["decisive"] = True
-        return wire
+    decisive: bool = False
 
 
-class Ruling(Record, frozen=True, forbid_unknown_fields=False):
+class Ruling(Record, frozen=True, forbid_unknown_fields=False, omit_defaults=True):
     """An Authority's verdict on a case; equal cases give equal rulings.
 
     Args:
@@ -106,8 +87,8 @@ class Ruling(Record, frozen=True, forbid_unknown_fields=False):
         trace: the outcome of every rule, in order.
         policy_hash: hash of the policy that was applied; None where no policy was applied.
         ask: for wait: ids of the actors that may answer; ``*`` means any human.
+        on_timeout: for wait: what happens when the time limit has passed.
         timeout_ms: for wait: how long to wait, in milliseconds; None is without limit.
-        on_timeout: what happens when the time limit has passed.
         step: number of escalations to a further step of the binding's chain.
     """
 
@@ -118,26 +99,15 @@ class Ruling(Record, frozen=True, forbid_unknown_fields=False):
     trace: tuple[RuleOutcome, ...] = ()
     policy_hash: str | None = None
     ask: tuple[str, ...] = ()
-    timeout_ms: int | None = None
     on_timeout: OnTimeout = "reject"
+    timeout_ms: int | None = None
     step: Annotated[int, msgspec.Meta(ge=1)] = 0
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the ruling as JSON; absent members are left out, except ``approvedScope`` of an approval."""
-        wire: dict[str, Any] = {"verdict": self.verdict, "authority": self.authority, "reason": self.reason}
-        if self.verdict == "approve":
-            wire["approvedScope"] = None if self.approved_scope is None else self.approved_scope.to_wire()
-        if self.trace:
-            wire["trace"] = [outcome.to_wire() for outcome in self.trace]
-        if self.policy_hash is not None:
-            wire["policyHash"] = self.policy_hash
-        if self.verdict == "wait":
-            wire |= {"ask": list(self.ask), "onTimeout": self.on_timeout}
-            if self.timeout_ms is not None:
-                wire["timeoutMs"] = self.timeout_ms
-        if self.step:
-            wire["step"] = self.step
-        return wire
+    SHOWN: ClassVar = {
+        "approved_scope": Shown("verdict", "approve"),
+        "ask": Shown("verdict", "wait"),
+        "on_timeout": Shown("verdict", "wait"),
+        "timeout_ms": Shown("verdict", "wait", unless=None),
+    }
 
 
 class HumanAnswer(Record, frozen=True, kw_only=True):
@@ -162,7 +132,7 @@ def voters(binding: Mapping[str, Any]) -> list[str]:
     return [member for one in (binding, *binding.get("then", ())) for member in one.get("members", ())]
 
 
-class DecisionRecord(Record, frozen=True, forbid_unknown_fields=False):
+class DecisionRecord(Record, frozen=True, forbid_unknown_fields=False, omit_defaults=True):
     """The single terminal decision about a proposal (WP-decision).
 
     ``approved_scope`` applies to approvals only: a copy of the proposed scope, a narrower one, or None for no
@@ -178,6 +148,7 @@ class DecisionRecord(Record, frozen=True, forbid_unknown_fields=False):
     approved_scope: IntentScope | None = cast("None", msgspec.UNSET)
     policy_hash: str | None = None
     trace: tuple[RuleOutcome, ...] = ()
+    SHOWN: ClassVar = {"approved_scope": Shown("decision", "approved")}
 
     def __post_init__(self) -> None:
         is_absent = cast(object, self.approved_scope) is msgspec.UNSET
@@ -195,21 +166,3 @@ class DecisionRecord(Record, frozen=True, forbid_unknown_fields=False):
 
     def __repr__(self) -> str:
         return short_repr(self, f"{self.decision} by {self.authority}", f"proposal {self.proposal_id}", self.reason)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the record as JSON; ``approvedScope`` is present if and only if it was approved."""
-        wire: dict[str, Any] = {
-            "decisionId": self.decision_id,
-            "proposalId": self.proposal_id,
-            "authority": self.authority,
-            "decision": self.decision,
-            "reason": self.reason,
-            "decidedAt": self.decided_at,
-        }
-        if self.decision == "approved":
-            wire["approvedScope"] = None if self.approved_scope is None else self.approved_scope.to_wire()
-        if self.policy_hash is not None:
-            wire["policyHash"] = self.policy_hash
-        if self.trace:
-            wire["trace"] = [outcome.to_wire() for outcome in self.trace]
-        return wire

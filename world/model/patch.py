@@ -10,7 +10,7 @@ Scope patterns are defined in ``world.model.scope_patterns``. Sources: design se
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 from msgspec import UNSET, structs
 
@@ -18,7 +18,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import MAX_DEPTH, MAX_SAFE_INTEGER, FrozenDict, FrozenList, freeze
 from world.model.paths import Segments, array_index, format_path, look_up, parse_path
-from world.model.record import Record, freeze_member
+from world.model.record import Record, Shown, freeze_member
 from world.model.scope_patterns import SCOPE_RULES, Trie, compile_scope
 
 __all__ = [
@@ -63,6 +63,7 @@ class Patch(Record, frozen=True):
     op: PatchOp
     path: str
     value: Any = UNSET
+    SHOWN: ClassVar = {"value": Shown("op", "set", "merge")}
 
     def __post_init__(self) -> None:
         value = self.value
@@ -79,12 +80,6 @@ class Patch(Record, frozen=True):
             )
             if not is_ready:
                 freeze_member(self, "value")
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return ``{"op", "path", "value"}``; ``unset`` has no value."""
-        if self.op == "unset":
-            return {"op": "unset", "path": self.path}
-        return {"op": self.op, "path": self.path, "value": self.value}
 
     @classmethod
     def from_wire(cls, wire: Any) -> Patch:

@@ -1,4 +1,4 @@
-"""Base class of the values that events embed: immutable structs with one wire form.
+"""Base classes of the values that events embed and answers are made of: structs with one rule for their wire form.
 
 The log codec decodes a record from an event directly; ``Record.read`` reads one from a caller and names every invalid
 member. JSON inside of a record is frozen when the record is created, whichever way that happens.
@@ -6,9 +6,9 @@ member. JSON inside of a record is frozen when the record is created, whichever 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -19,14 +19,71 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, TypeAdapter
     from pydantic_core import CoreSchema
 
-__all__ = ["Record", "freeze_member", "is_plain", "members", "to_wire"]
+__all__ = ["Record", "Shown", "WireForm", "freeze_member", "is_plain", "members", "to_wire"]
 
 _READY = frozenset({bool, type(None), FrozenDict, FrozenList})
 """Types of JSON values that are frozen already."""
 
+_Special: TypeAlias = "tuple[str | None, tuple[Any, ...]]"
+_Member: TypeAlias = "tuple[str, str, Any, bool, _Special | None, bool]"
+"""Name in JSON; attribute; the value that is left out, and whether an equal one is; in place of these the attribute
+that decides with its values, or None with the attributes that lead on; whether the value is converted."""
 
-class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, gc=False):
-    """Immutable value with camelCase members; unknown members are refused unless a subclass allows them."""
+
+class Shown:
+    """Condition under which a field is in the wire form, in place of the one that its default states.
+
+    Args:
+        member: the attribute that decides; without it the field is always there.
+        values: those of its values with which the field is there.
+        unless: value of the field with which it is left out nevertheless.
+    """
+
+    def __init__(self, member: str | None = None, *values: Any, unless: Any = msgspec.UNSET) -> None:
+        self.member, self.values, self.unless = member, values, unless
+
+
+class WireForm:
+    """Rule for wire forms: that of a struct is an object of JSON with its public fields, in their order.
+
+    A field that is None is left out. Where the struct is defined with ``omit_defaults``, each one that equals its
+    default is, and no other. ``SHOWN`` has other conditions, such as ``{"scope": Shown("verdict", "approve")}``.
+    ``WIRE`` lists the members where they are not the fields, or where the class is not a struct. Of
+    ``"count at=sealed.at by? *facts"`` the first is a field or property, the second an attribute of one under another
+    name, the third a property that is left out where it is None, and the fourth an object whose members are taken.
+    """
+
+    __slots__ = ()
+    WIRE: ClassVar[str] = ""
+    SHOWN: ClassVar[Mapping[str, Shown]] = {}
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the wire form; values inside of it are shared."""
+        wire: dict[str, Any] = {}
+        for name, attribute, absent, compares, special, converts in _members_shown(type(self)):  # type: ignore[arg-type]
+            value = getattr(self, attribute)
+            if special is None:
+                if value is absent or (compares and value == absent):
+                    continue
+            elif special[0] is not None:
+                if value is absent or getattr(self, special[0]) not in special[1]:
+                    continue
+            else:
+                for step in special[1]:
+                    value = None if value is None else getattr(value, step)
+                if value is absent:
+                    continue
+                if not name:
+                    wire |= to_wire(value)
+                    continue
+            if converts and value is not None:
+                value = value.to_wire() if isinstance(value, WireForm) else to_wire(value)
+            wire[name] = value
+        return wire
+
+
+class Record(WireForm, msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, gc=False):
+    """Immutable value; unknown members are refused unless a subclass allows them."""
 
     def __repr__(self) -> str:
         return one_line(super().__repr__())
@@ -56,14 +113,6 @@ class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
             msgspec.ValidationError: for a member that is missing or of the wrong type.
         """
         return msgspec.convert(wire, cls)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the camelCase wire form; absent optional members are left out."""
-        return {
-            name: value if not converts else value.to_wire() if isinstance(value, Record) else to_wire(value)
-            for name, attribute, converts in members(type(self))
-            if (value := getattr(self, attribute)) is not None
-        }
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -119,10 +168,53 @@ def members(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
     return tuple((one.encode_name, one.name, _converts(one.type)) for one in msgspec.structs.fields(kind))
 
 
+@cache
+def _members_shown(kind: Any) -> tuple[_Member, ...]:
+    return tuple(_listed(kind) if kind.WIRE else _fields_shown(kind))
+
+
+def _listed(kind: Any) -> Iterator[_Member]:
+    fields = {one[1]: one for one in _fields_shown(kind)} if issubclass(kind, msgspec.Struct) else {}
+    for entry in kind.WIRE.split():
+        name, _, path = entry.removesuffix("?").rpartition("=")
+        attribute, *rest = path.split(".")
+        if entry[0] == "*":
+            name, attribute = "", attribute.removeprefix("*")
+        elif not name:
+            name = fields[attribute][0] if attribute in fields else _camel(attribute)
+        if attribute in fields and name and not rest and entry[-1] != "?":
+            yield name, *fields[attribute][1:]
+        else:
+            absent = None if entry[-1] == "?" else msgspec.UNSET
+            yield name, attribute, absent, False, (None, tuple(rest)) if rest or not name else None, True
+
+
+def _fields_shown(kind: Any) -> Iterator[_Member]:
+    """Yield the public fields as members of the wire form."""
+    leaves_out_defaults = kind.__struct_config__.omit_defaults
+    for one in msgspec.structs.fields(kind):
+        if one.name.startswith("_"):
+            continue
+        condition = kind.SHOWN.get(one.name)
+        absent: Any = msgspec.UNSET if one.required and leaves_out_defaults else None
+        if condition is not None:
+            absent = condition.unless
+        elif leaves_out_defaults and not one.required:
+            absent = one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory()
+        special = (condition.member, condition.values) if condition is not None and condition.member else None
+        compares = absent is not None and absent is not msgspec.UNSET
+        yield one.encode_name, one.name, absent, compares, special, _converts(one.type)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 def _converts(kind: Any) -> bool:
-    """Return whether values of a type are records or sequences, or may be."""
-    if isinstance(kind, type):
-        return issubclass(kind, Record)
+    """Return whether values of a type have a wire form of their own or are sequences, or may be."""
+    if isinstance(kind, type) and get_origin(kind) is None:
+        return hasattr(kind, "to_wire")
     return get_origin(kind) in (list, tuple) or any(map(_converts, get_args(kind)))
 
 
@@ -130,21 +222,25 @@ def _converts(kind: Any) -> bool:
 def is_plain(kind: Any) -> bool:
     """Return whether msgspec writes values of a type as their wire form.
 
-    It does so with JSON, with numbers and texts, and with records without a wire form of their own that are defined
-    with ``omit_defaults``, so that it leaves absent members out.
+    It does so with JSON, with numbers and texts, and with records that are defined with ``omit_defaults`` and say
+    nothing else about their wire form, so that it leaves absent members out.
     """
     if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
         return all(map(is_plain, get_args(kind)))
     if not kind.__struct_config__.omit_defaults or getattr(kind, "to_wire", Record.to_wire) is not Record.to_wire:
         return False
+    if getattr(kind, "WIRE", "") or getattr(kind, "SHOWN", {}):
+        return False
     return all(is_plain(one.type) and (one.required or one.default is None) for one in msgspec.structs.fields(kind))
 
 
 def to_wire(value: Any) -> Any:
-    """Return the wire form of a member: of a record, of a sequence, or JSON itself."""
-    if isinstance(value, Record):
+    """Return the wire form of a value: of what has one, of what is in a sequence or an object, or JSON itself."""
+    if hasattr(value, "to_wire"):
         return value.to_wire()
-    if isinstance(value, (tuple, list)) and value and isinstance(value[0], Record):
+    if type(value) is dict:
+        return {name: to_wire(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)) and value and hasattr(value[0], "to_wire"):
         return [one.to_wire() for one in value]
     return list(value) if type(value) is tuple else value
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -18,7 +18,7 @@ from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.member_types import JsonObject
 from world.model.patch import EMPTY, Patch
-from world.model.record import Record, freeze_member
+from world.model.record import Record, Shown, WireForm, freeze_member
 from world.model.short_repr import short_repr
 
 __all__ = [
@@ -93,16 +93,6 @@ class ErrorValue(Record, frozen=True, forbid_unknown_fields=False):
         """Position in the action's flow, or the patch's path."""
         return self.source.node_path
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the error as JSON."""
-        wire = {
-            "code": self.code,
-            "message": self.message,
-            "source": {"actionId": self.source.action_id, "nodePath": self.source.node_path},
-            "timestamp": self.timestamp,
-        }
-        return wire if self.context is None else {**wire, "context": self.context}
-
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> ErrorValue:
         """Read an error; raises ``RefusedError`` ``INVALID_SNAPSHOT`` where a member is missing."""
@@ -135,16 +125,6 @@ class Requirement(Record, frozen=True, forbid_unknown_fields=False):
     def __post_init__(self) -> None:
         freeze_member(self, "params")
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the requirement as JSON."""
-        return {
-            "id": self.id,
-            "type": self.type,
-            "params": self.params,
-            "actionId": self.action_id,
-            "nodePath": self.node_path,
-        }
-
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Requirement:
         """Read a requirement, with ``nodePath`` or ``flowPosition``.
@@ -171,27 +151,10 @@ class EffectAnswer(Record, frozen=True):
     value: Any = None
     patches: tuple[Patch, ...] = ()
     error: ErrorValue | None = None
+    SHOWN: ClassVar = {"value": Shown(), "error": Shown()}
 
     def __post_init__(self) -> None:
         freeze_member(self, "value")
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        return {
-            "value": self.value,
-            "patches": [patch.to_wire() for patch in self.patches],
-            "error": None if self.error is None else self.error.to_wire(),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> EffectAnswer:
-        """Read a result; raises like ``Patch.from_wire`` and ``ErrorValue.from_wire``."""
-        error = wire.get("error")
-        return cls(
-            wire.get("value"),
-            tuple(Patch.from_wire(patch) for patch in wire.get("patches") or ()),
-            None if error is None else ErrorValue.from_wire(error),
-        )
 
 
 def error_state_hash(data: Mapping[str, Any], error: ErrorValue | None) -> str:
@@ -200,8 +163,7 @@ def error_state_hash(data: Mapping[str, Any], error: ErrorValue | None) -> str:
     return state_hash(data, errors=() if wire is None else (wire,), last_error=wire)
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(Record, frozen=True):
     """State of the execution; ``errors`` are those of the execution that produced the snapshot."""
 
     status: Status = "idle"
@@ -209,16 +171,7 @@ class System:
     errors: tuple[ErrorValue, ...] = ()
     pending_requirements: tuple[Requirement, ...] = ()
     current_action: str | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the system part as JSON."""
-        return {
-            "status": self.status,
-            "lastError": None if self.last_error is None else self.last_error.to_wire(),
-            "errors": [error.to_wire() for error in self.errors],
-            "pendingRequirements": [requirement.to_wire() for requirement in self.pending_requirements],
-            "currentAction": self.current_action,
-        }
+    SHOWN: ClassVar = {"last_error": Shown(), "current_action": Shown()}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> System:
@@ -241,8 +194,7 @@ class System:
 IDLE = System()
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(Record, frozen=True):
     """Metadata of a snapshot.
 
     Args:
@@ -257,30 +209,17 @@ class Meta:
     random_seed: str
     schema_hash: str
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the meta part as JSON."""
-        return {
-            "version": self.version,
-            "timestamp": self.timestamp,
-            "randomSeed": self.random_seed,
-            "schemaHash": self.schema_hash,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class SnapshotView:
+class SnapshotView(WireForm):
     """Read-only view for projections and rules: data and computed values (INT-3.3)."""
 
     data: FrozenDict
     computed: FrozenDict
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the view as JSON."""
-        return {"data": self.data, "computed": self.computed}
+    WIRE: ClassVar = "data computed"
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Record, frozen=True):
     """State of one world (HC-snapshot).
 
     Args:
@@ -296,6 +235,7 @@ class Snapshot:
     system: System
     input: Any
     meta: Meta
+    SHOWN: ClassVar = {"input": Shown()}
 
     def __repr__(self) -> str:
         state = ", ".join(f"{name}={value!r:.40}" for name, value in islice(self.data.items(), 8))
@@ -305,16 +245,6 @@ class Snapshot:
     def view(self) -> SnapshotView:
         """The view for projections and rules."""
         return SnapshotView(self.data, self.computed)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the snapshot as JSON; data and computed are the frozen trees themselves."""
-        return {
-            "data": self.data,
-            "computed": self.computed,
-            "system": self.system.to_wire(),
-            "input": self.input,
-            "meta": self.meta.to_wire(),
-        }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Snapshot:

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -20,6 +20,8 @@ from world.model.decision import DecisionRecord
 from world.model.intent import IntentInstance
 from world.model.patch import Patch, Place, touched_paths
 from world.model.paths import array_index, look_up, parse_path
+from world.model.record import Record, Shown
+from world.model.source import SourceEvent, SourceRef
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.lineage import sealed_line
@@ -45,8 +47,7 @@ GENESIS: Final = -1
 """Patch number of values of genesis, which has no patches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
+class Blame(Record, frozen=True, omit_defaults=True):
     """Last change of a value.
 
     Args:
@@ -64,6 +65,18 @@ class Blame:
     patches: tuple[Patch, ...] = ()
     proposal: Proposal | None = None
     projection: ProjectionRecorded | None = None
+    SHOWN: ClassVar = {"patches": Shown()}
+    WIRE: ClassVar = (
+        "path value worldId=world.world_id sealedAt=world.at patches proposal actor=proposal.submitted.actor? "
+        "source? projectionId=projection.projection_id?"
+    )
+
+    @property
+    def source(self) -> SourceEvent | SourceRef | None:
+        """The source event that the intent was selected for; None at genesis."""
+        if self.projection is not None:
+            return self.projection.source
+        return None if self.proposal is None else self.proposal.intent.meta.origin.source
 
     @property
     def intent(self) -> IntentInstance | None:
@@ -74,24 +87,6 @@ class Blame:
     def decision(self) -> DecisionRecord | None:
         """The decision about the proposal, or None for genesis."""
         return None if self.proposal is None else self.proposal.decision
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the answer as JSON."""
-        wire: dict[str, Any] = {
-            "path": self.path,
-            "value": self.value,
-            "worldId": self.world.world_id,
-            "sealedAt": self.world.at,
-            "patches": [patch.to_wire() for patch in self.patches],
-        }
-        if self.proposal is not None:
-            wire["proposal"] = self.proposal.to_wire()
-            wire["actor"] = self.proposal.submitted.actor.to_wire()
-            wire["source"] = self.proposal.intent.meta.origin.source.to_wire()
-        if self.projection is not None:
-            wire["source"] = self.projection.source.to_wire()
-            wire["projectionId"] = self.projection.projection_id
-        return wire
 
 
 def blame(archive: Archive, path: str, world_id: str) -> Blame:

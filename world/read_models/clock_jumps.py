@@ -7,7 +7,7 @@ before its end, or if its end is in the future; both by more than a limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -61,17 +61,6 @@ class Jump:
         if self.back_position is not None and self.back_ms is not None:
             return f"{words}; event {self.back_position} is at {as_moment(self.back_ms)}"
         return f"{words}, which is still to come"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the jump as JSON."""
-        return {
-            "position": self.position,
-            "toMs": self.to_ms,
-            "fromPosition": self.from_position,
-            "fromMs": self.from_ms,
-            "backPosition": self.back_position,
-            "backMs": self.back_ms,
-        }
 
 
 def clock_jumps(log: EventLog, *, limit_ms: int, now_ms: int, after: int = 0) -> list[Jump]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.canonical_json import canonical_bytes
 from world.model.paths import Segments, look_up
+from world.model.record import Record
 from world.read_models.archive import Archive
 from world.read_models.blame import origins_of
 from world.read_models.lineage import common_ancestor
@@ -31,8 +32,7 @@ class Absent:
 ABSENT: Final = Absent()
 
 
-@dataclass(frozen=True, slots=True)
-class ValueChange:
+class ValueChange(Record, frozen=True, omit_defaults=True):
     """Place at which two values differ.
 
     Args:
@@ -44,17 +44,9 @@ class ValueChange:
 
     path: str
     place: Segments
-    before: Any
-    after: Any
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the change as JSON; an absent value is left out."""
-        wire: dict[str, Any] = {"path": self.path}
-        if self.before is not ABSENT:
-            wire["before"] = self.before
-        if self.after is not ABSENT:
-            wire["after"] = self.after
-        return wire
+    before: Any = ABSENT
+    after: Any = ABSENT
+    WIRE: ClassVar = "path before after"
 
 
 def changes(before: Any, after: Any, path: str = "", place: Segments = ()) -> Iterator[ValueChange]:
@@ -99,8 +91,7 @@ def _same(one: Any, other: Any) -> bool:
         return bool(one == other)
 
 
-@dataclass(frozen=True, slots=True)
-class WorldChange:
+class WorldChange(Record, frozen=True, omit_defaults=True):
     """Difference between two worlds, with its causes.
 
     Args:
@@ -113,11 +104,12 @@ class WorldChange:
     change: ValueChange
     by_a: tuple[Cause, ...]
     by_b: tuple[Cause, ...]
+    WIRE: ClassVar = "*change by"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the change as JSON, with its causes."""
-        sides = {"a": self.by_a, "b": self.by_b}
-        return {**self.change.to_wire(), "by": {name: [one.to_wire() for one in side] for name, side in sides.items()}}
+    @property
+    def by(self) -> dict[str, Any]:
+        """The causes in both worlds."""
+        return {"a": self.by_a, "b": self.by_b}
 
 
 @dataclass(frozen=True, slots=True)

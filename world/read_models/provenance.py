@@ -7,14 +7,15 @@ decision, and the record of the projection immediately before the submission. So
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal
 
 from world.events.proposal_events import DecisionMade, ProjectionRecorded, ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.log import LoggedEvent
 from world.model.decision import DecisionRecord
+from world.model.record import Record
+from world.model.source import SourceEvent, SourceRef
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.index import PLACES_AT_ONCE
@@ -26,12 +27,13 @@ Places = dict[str, tuple[int, int]]
 
 MISPLACED: Final = "it has a wrong position of a proposal"
 
+_IN_SHORT: Final = ("decisionId", "authority", "decision", "reason", "decidedAt", "approvedScope")
+
 AT_ONCE: Final = 512
 """Number of worlds whose causes are read together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Record, frozen=True, omit_defaults=True):
     """Cause of a world.
 
     Args:
@@ -45,34 +47,37 @@ class Cause:
     submitted: ProposalSubmitted | None = None
     decision: DecisionRecord | None = None
     projection: ProjectionRecorded | None = None
+    WIRE: ClassVar = (
+        "worldId=sealed.world_id sealedAt=sealed.at genesis? proposalId=submitted.proposal_id? "
+        "attempt=submitted.attempt? intentId=submitted.intent.intent_id? intentKey=submitted.intent.intent_key? "
+        "action=submitted.intent.body.type? actor=submitted.actor? "
+        "projectionId=submitted.intent.meta.origin.projection_id? source? decision=in_short?"
+    )
+
+    @property
+    def genesis(self) -> Literal[True] | None:
+        """True for the world that no proposal produced."""
+        return True if self.submitted is None else None
+
+    @property
+    def source(self) -> SourceEvent | SourceRef | None:
+        """The source event that the intent was selected for; None at genesis."""
+        if self.projection is not None:
+            return self.projection.source
+        return None if self.submitted is None else self.submitted.intent.meta.origin.source
+
+    @property
+    def in_short(self) -> dict[str, Any] | None:
+        """The decision as JSON, with its rules in place of its trace."""
+        if self.decision is None:
+            return None
+        wire = self.decision.to_wire()
+        return {name: wire[name] for name in _IN_SHORT if name in wire} | {"rules": self.rules}
 
     @property
     def rules(self) -> list[str]:
         """Names of the rules, or answers of people, that decided."""
         return [] if self.decision is None else self.decision.decisive_rules
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the cause as JSON, without the intent's input, which can be large; genesis has only the world."""
-        wire: dict[str, Any] = {"worldId": self.sealed.world_id, "sealedAt": self.sealed.at}
-        if self.submitted is None:
-            return {**wire, "genesis": True}
-        intent, origin = self.submitted.intent, self.submitted.intent.meta.origin
-        wire |= {
-            "proposalId": self.submitted.proposal_id,
-            "attempt": self.submitted.attempt,
-            "intentId": intent.intent_id,
-            "intentKey": intent.intent_key,
-            "action": intent.body.type,
-            "actor": self.submitted.actor.to_wire(),
-            "projectionId": origin.projection_id,
-            "source": (origin.source if self.projection is None else self.projection.source).to_wire(),
-        }
-        if self.decision is not None:
-            names = ("decisionId", "authority", "decision", "reason", "decidedAt", "approvedScope")
-            decision = self.decision.to_wire()
-            wire["decision"] = {name: decision[name] for name in names if name in decision}
-            wire["decision"]["rules"] = self.rules
-        return wire
 
 
 def causes_of(archive: Archive, worlds: Iterable[WorldSealed]) -> list[Cause]:

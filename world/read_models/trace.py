@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -37,7 +37,7 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import WorldSealed
-from world.model.record import to_wire
+from world.model.record import WireForm, to_wire
 from world.model.source import SourceEvent, SourceRef
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
@@ -50,7 +50,7 @@ MAX_LATER: Final = 100
 
 
 @dataclass(slots=True)
-class TraceStep:
+class TraceStep(WireForm):
     """One step of a trace.
 
     Args:
@@ -71,11 +71,7 @@ class TraceStep:
     at: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     steps: list[TraceStep] = field(default_factory=list)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the step as JSON, with all steps below it."""
-        wire: dict[str, Any] = {"kind": self.kind, "id": self.name, "position": self.position, "at": self.at}
-        return {**wire, **self.facts, "words": self.words, "steps": [step.to_wire() for step in self.steps]}
+    WIRE: ClassVar = "kind id=name position at *facts words steps"
 
     def walk(self) -> Iterator[TraceStep]:
         """Yield the step and all steps below it."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from world.model.record import Record
 from worldprotocol.analysis.secret_forms import json_findings, line_findings, may_hold_secrets
 from worldprotocol.api.bootstrap import EventLog
 from worldprotocol.api.config import Config
@@ -23,8 +23,7 @@ _OVERLAP: Final = 4_096
 _EVERY: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSecret:
+class FoundSecret(Record, frozen=True):
     """Location of a suspected secret.
 
     Args:
@@ -36,10 +35,6 @@ class FoundSecret:
     where: str
     place: str
     form: str
-
-    def to_wire(self) -> dict[str, str]:
-        """Return it as JSON."""
-        return {"where": self.where, "place": self.place, "form": self.form}
 
 
 def search_log(log: EventLog, progress: Progress) -> Iterator[FoundSecret]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
 from world.events.proposal_events import DecisionMade, ProposalJudged, ProposalSubmitted
 from world.model.decision import DecisionRecord, Ruling
+from world.model.record import WireForm
 from world.read_models.decoding import decoded, registry_events
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.realm import Realm
@@ -22,7 +23,7 @@ _TOPICS: Final = [kind.TOPIC for kind in (ProposalSubmitted, ProposalShadowed, P
 
 
 @dataclass(slots=True)
-class Shadows:
+class Shadows(WireForm):
     """Results of shadowing.
 
     Args:
@@ -35,12 +36,17 @@ class Shadows:
     counts: Counter[str] = field(default_factory=Counter)
     policies: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     lines: list[dict[str, Any]] = field(default_factory=list)
+    WIRE: ClassVar = "*counted policies=shown disagreements=lines"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
-        names = ("shadowed", "agree", "disagree", "notAsked")
-        policies = [{"name": name, "hash": hash_, "times": times} for (name, hash_), times in self.policies.items()]
-        return {**{name: self.counts[name] for name in names}, "policies": policies, "disagreements": self.lines}
+    @property
+    def counted(self) -> dict[str, int]:
+        """All counts by name."""
+        return {name: self.counts[name] for name in ("shadowed", "agree", "disagree", "notAsked")}
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """The policies as JSON."""
+        return [{"name": name, "hash": hash_, "times": times} for (name, hash_), times in self.policies.items()]
 
 
 def shadows_of(world: Realm, name: str | None = None, upto: int | None = None, *, after: int = 0) -> Shadows:

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from authority.policies.policy_diff import differences
 from world.core import Domain
@@ -22,6 +22,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted
 from world.limits import Limits
+from world.model.record import Record, Shown, WireForm
 from world.pipeline.adopted_code.adoption_plan import AdoptionPlan, plan_adoption
 from world.pipeline.preparation.preparing import prepare_adoption
 from world.pipeline.unit_of_work import UnitOfWork
@@ -61,8 +62,7 @@ WAYS_OUT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedPolicy:
+class ChangedPolicy(Record, frozen=True):
     """A policy in force that the program has in another version, or not at all.
 
     Args:
@@ -76,15 +76,11 @@ class ChangedPolicy:
     in_force: str
     loaded: str | None
     rules: tuple[Mapping[str, Any], ...] = ()
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the difference as JSON."""
-        rules = [dict(one) for one in self.rules]
-        return {"name": self.name, "inForce": self.in_force, "loaded": self.loaded, "rules": rules}
+    SHOWN: ClassVar = {"loaded": Shown()}
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramChanges:
+class ProgramChanges(WireForm):
     """What differs between a program and what is in force; false where nothing does.
 
     Args:
@@ -98,24 +94,26 @@ class ProgramChanges:
     places: Mapping[str, tuple[Misfit, ...]] | None = None
     code: tuple[str, ...] = ()
     policies: tuple[ChangedPolicy, ...] = ()
+    WIRE: ClassVar = "schema=hashes places=misfits code policies"
 
     def __bool__(self) -> bool:
         """Return whether anything differs."""
         return bool(self.schema or self.code or self.policies)
 
     @property
+    def hashes(self) -> dict[str, str] | None:
+        """The hashes of both schemas by what they are."""
+        return None if self.schema is None else {"inForce": self.schema[0], "loaded": self.schema[1]}
+
+    @property
+    def misfits(self) -> dict[str, tuple[Misfit, ...]]:
+        """The refused places by branch."""
+        return dict(self.places or {})
+
+    @property
     def differs(self) -> bool:
         """Whether something differs that the program has, and not only policies that it did not load."""
         return bool(self.schema or self.code or any(one.loaded is not None for one in self.policies))
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        return {
-            "schema": None if self.schema is None else {"inForce": self.schema[0], "loaded": self.schema[1]},
-            "places": {name: [one.to_wire() for one in found] for name, found in (self.places or {}).items()},
-            "code": list(self.code),
-            "policies": [one.to_wire() for one in self.policies],
-        }
 
     def __str__(self) -> str:
         """Return the report as a sentence, with the two ways out."""

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 from world.log import open_log
+from world.model.record import WireForm
 from world.read_models.archive import Archive
 from world.read_models.index import WorldIndex
 from worldprotocol.directory.state import RealmEntry
@@ -23,7 +24,7 @@ ANSWER_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class ListedRealm:
+class ListedRealm(WireForm):
     """A realm of a directory, and what its place holds.
 
     Args:
@@ -39,25 +40,25 @@ class ListedRealm:
     epoch: int | None = None
     is_closed: bool | None = None
     error: WorldProtocolError | None = None
+    WIRE: ClassVar = (
+        "name=entry.name place state=entry.status target=entry.target archive=entry.archive events=size epoch "
+        "closed=is_closed logId=entry.log_id changedAt=entry.at by=entry.by error=failure"
+    )
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the form of ``--json``."""
-        entry = self.entry
-        failure = None if self.error is None else {"code": self.error.code, "message": self.error.message}
-        return {
-            "name": entry.name,
-            "place": None if entry.archive else entry.place,
-            "state": entry.status,
-            "target": entry.target,
-            "archive": entry.archive,
-            "events": entry.size if entry.archive else self.events,
-            "epoch": self.epoch,
-            "closed": self.is_closed,
-            "logId": entry.log_id,
-            "changedAt": entry.at,
-            "by": entry.by,
-            "error": failure,
-        }
+    @property
+    def place(self) -> str | None:
+        """Where it is; None while it is archived."""
+        return None if self.entry.archive else self.entry.place
+
+    @property
+    def size(self) -> int | None:
+        """Number of its events, as far as it is known."""
+        return self.entry.size if self.entry.archive else self.events
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """Code and sentence of the error."""
+        return None if self.error is None else {"code": self.error.code, "message": self.error.message}
 
 
 def look_at(entries: Iterable[RealmEntry], answer_s: float = ANSWER_S) -> list[ListedRealm]:

@@ -15,6 +15,7 @@ from world.errors import DamagedLogError, RefusedError
 from world.log import LoggedEvent, TreeHead, event_leaf, is_intact
 from world.log.merkle import Frontier
 from world.model.canonical_json import canonical_bytes
+from world.model.record import Record
 from worldprotocol.export.redaction import Redaction
 
 __all__ = [
@@ -48,7 +49,7 @@ _NOT_AS_WRITTEN: Final = "it is not written as an export is, in canonical JSON w
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 
 
-class SalvagedFrom(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class SalvagedFrom(Record, frozen=True):
     """Facts in an export about the damaged log that it was salvaged from.
 
     ``expected`` is the number of events of the damaged log. ``vouched`` is the origin of the tree head that covers the
@@ -294,7 +295,7 @@ def header_line(header: ExportHeader) -> bytes:
 
 def head_line(head: TreeHead) -> bytes:
     """Return the line of an export for a tree head."""
-    return canonical_bytes({"head": {"size": head.size, "root": head.root_hex}}) + b"\n"
+    return canonical_bytes({"head": head.to_wire()}) + b"\n"
 
 
 def cut_off() -> RefusedError:

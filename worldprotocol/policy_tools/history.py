@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from authority import Policy
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
+from world.model.record import WireForm
 from world.read_models.decoding import decoded, registry_events
 from worldprotocol.api.realm import Realm
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyChange:
+class PolicyChange(WireForm):
     """Adoption or retirement of a policy, or its configuration as a shadow policy.
 
     Args:
@@ -42,19 +43,12 @@ class PolicyChange:
     by: str
     reason: str
     policy: Mapping[str, Any] | None
+    WIRE: ClassVar = "position at event=what name hash=policy_hash by replaced? reason=why?"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the change as JSON, without the rules."""
-        wire: dict[str, Any] = {
-            "position": self.position,
-            "at": self.at,
-            "event": self.what,
-            "name": self.name,
-            "hash": self.policy_hash,
-            "by": self.by,
-        }
-        optional = {"replaced": self.replaced, "reason": self.reason or None}
-        return wire | {name: value for name, value in optional.items() if value is not None}
+    @property
+    def why(self) -> str | None:
+        """Its reason; None without one."""
+        return self.reason or None
 
 
 def changes_of(world: Realm, upto: int | None = None) -> list[PolicyChange]:
@@ -88,7 +82,7 @@ def changes_of(world: Realm, upto: int | None = None) -> list[PolicyChange]:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPolicy:
+class FoundPolicy(WireForm):
     """Policy that a text refers to.
 
     Args:
@@ -100,16 +94,22 @@ class FoundPolicy:
     description: Mapping[str, Any]
     origin: Literal["in force", "adopted", "shadowed", "at hand"]
     position: int | None = None
+    WIRE: ClassVar = "name hash origin position?"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.description["name"])
+
+    @property
+    def hash(self) -> str:
+        """Its hash."""
+        return str(self.description["hash"])
 
     @property
     def label(self) -> str:
         """Its name and the first digits of its hash."""
-        return f"{self.description['name']}@{self.description['hash'][:12]}"
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the policy as JSON, without the rules."""
-        wire = {"name": self.description["name"], "hash": self.description["hash"], "origin": self.origin}
-        return wire if self.position is None else {**wire, "position": self.position}
+        return f"{self.name}@{self.hash[:12]}"
 
 
 def find_policy(given: str, changes: Sequence[PolicyChange], at_hand: Callable[[str], Policy]) -> FoundPolicy:

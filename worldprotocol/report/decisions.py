@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.events.proposal_events import (
@@ -17,6 +17,7 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.model.decision import DecisionRecord
+from world.model.record import WireForm
 from worldprotocol.report.proposals import HIDDEN, Proposals, Row, deciding_rule
 from worldprotocol.report.tally import EventPosition, Spell, Tally
 
@@ -27,17 +28,22 @@ MAX_POLICIES: Final = 100
 
 
 @dataclass(slots=True)
-class _Decided:
+class _Decided(WireForm):
     """Number of approvals, narrowed approvals and rejections, and waits for human decisions."""
 
     approved: int = 0
     narrowed: int = 0
     rejected: int = 0
     waited: Spell = field(default_factory=Spell)
+    WIRE: ClassVar = "decided approved narrowed rejected waited"
+
+    @property
+    def decided(self) -> int:
+        return self.approved + self.rejected
 
     @property
     def weight(self) -> int:
-        return self.approved + self.rejected
+        return self.decided
 
     def count(self, decision: DecisionRecord, row: Row | None, at: int) -> None:
         if decision.decision == "approved":
@@ -48,38 +54,27 @@ class _Decided:
         if row is not None and row.asked_at is not None:
             self.waited.add(at - row.asked_at)
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "decided": self.weight,
-            "approved": self.approved,
-            "narrowed": self.narrowed,
-            "rejected": self.rejected,
-            "waited": self.waited.to_wire(),
-        }
-
 
 @dataclass(slots=True)
 class _ActorDecisions(_Decided):
     """Decisions on an actor's proposals, and the number of its submissions."""
 
     submitted: int = 0
+    WIRE: ClassVar = "submitted decided approved narrowed rejected waited"
 
     @property
     def weight(self) -> int:
-        return max(self.submitted, self.approved + self.rejected)
-
-    def to_wire(self) -> dict[str, Any]:
-        wire = _Decided.to_wire(self)
-        return {"submitted": self.submitted, **wire, "decided": self.approved + self.rejected}
+        return max(self.submitted, self.decided)
 
 
 @dataclass(slots=True)
-class _Times:
+class _Times(WireForm):
     """Number of occurrences, with time and position of the last one."""
 
     count: int = 0
     last_at: int = 0
     last_position: int = 0
+    WIRE: ClassVar = "count last_at last_position"
 
     @property
     def weight(self) -> int:
@@ -89,9 +84,6 @@ class _Times:
         self.count += 1
         self.last_at, self.last_position = at, position
 
-    def to_wire(self) -> dict[str, Any]:
-        return {"count": self.count, "lastAt": self.last_at, "lastPosition": self.last_position}
-
 
 def _is_narrower(decision: DecisionRecord, row: Row) -> bool:
     scope = decision.approved_scope
@@ -99,12 +91,17 @@ def _is_narrower(decision: DecisionRecord, row: Row) -> bool:
     return approved is not None and approved != row.paths
 
 
-class Decisions:
+class Decisions(WireForm):
     """Section of the report about decisions.
 
     Args:
         proposals: the open proposals.
     """
+
+    WIRE: ClassVar = (
+        "byRule=_rules byActor=_actors waits=_waiting refusals=_refusals answers=_answers timedOut=_timed_out "
+        "superseded=_superseded policies"
+    )
 
     def __init__(self, proposals: Proposals) -> None:
         self._proposals = proposals
@@ -118,6 +115,11 @@ class Decisions:
         self._policies_seen = 0
         self._waiting = Tally(("authority",), _Asked)
 
+    @property
+    def policies(self) -> dict[str, Any]:
+        """The newest changes of policies, and how many more there are."""
+        return {"rows": list(self._policies)[::-1], "more": self._policies_seen - len(self._policies)}
+
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return the handler of each type of event."""
         return {
@@ -129,19 +131,6 @@ class Decisions:
             ProposalSuperseded: self._on_superseded,
             PolicyAdopted: self._on_policy,
             PolicyRetired: self._on_policy,
-        }
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the figures as JSON."""
-        return {
-            "byRule": self._rules.to_wire(),
-            "byActor": self._actors.to_wire(),
-            "waits": self._waiting.to_wire(),
-            "refusals": self._refusals.to_wire(),
-            "answers": self._answers.to_wire(),
-            "timedOut": self._timed_out.to_wire(),
-            "superseded": self._superseded,
-            "policies": {"rows": list(self._policies)[::-1], "more": self._policies_seen - len(self._policies)},
         }
 
     def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
@@ -194,15 +183,13 @@ class Decisions:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Asked(WireForm):
     """Number of questions of an authority to human actors, and their ended waits."""
 
     asked: int = 0
     waited: Spell = field(default_factory=Spell)
+    WIRE: ClassVar = "asked waited"
 
     @property
     def weight(self) -> int:
         return max(self.asked, self.waited.count)
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"asked": self.asked, "waited": self.waited.to_wire()}

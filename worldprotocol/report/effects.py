@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.events.execution_events import (
     EffectDropped,
@@ -16,6 +16,7 @@ from world.events.execution_events import (
     ExecutionCancelled,
 )
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.model.record import WireForm
 from worldprotocol.report.proposals import HIDDEN, Proposals
 from worldprotocol.report.tally import EventPosition, Tally
 
@@ -26,7 +27,7 @@ MAX_DOUBTS: Final = 100
 
 
 @dataclass(slots=True)
-class _Effect:
+class _Effect(WireForm):
     """Number of requests and results of effects of one type."""
 
     requested: int = 0
@@ -36,29 +37,21 @@ class _Effect:
     in_doubt: int = 0
     resolved: int = 0
     dropped: int = 0
+    WIRE: ClassVar = "requested made failed retried in_doubt resolved dropped"
 
     @property
     def weight(self) -> int:
         return max(self.requested, self.made + self.failed)
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "requested": self.requested,
-            "made": self.made,
-            "failed": self.failed,
-            "retried": self.retried,
-            "inDoubt": self.in_doubt,
-            "resolved": self.resolved,
-            "dropped": self.dropped,
-        }
 
-
-class Effects:
+class Effects(WireForm):
     """Section of the report about effects.
 
     Args:
         proposals: the open proposals.
     """
+
+    WIRE: ClassVar = "total=_all byType=_types cancelled=_cancelled in_doubt_now"
 
     def __init__(self, proposals: Proposals) -> None:
         self._proposals = proposals
@@ -66,6 +59,12 @@ class Effects:
         self._all = _Effect()
         self._cancelled = 0
         self._doubts: dict[tuple[str, str], dict[str, Any]] = {}
+
+    @property
+    def in_doubt_now(self) -> dict[str, Any]:
+        """The effects in doubt, oldest first, and how many more there are."""
+        doubts = list(self._doubts.values())
+        return {"rows": doubts[:MAX_DOUBTS], "more": max(len(doubts) - MAX_DOUBTS, 0)}
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return the handler of each type of event."""
@@ -77,16 +76,6 @@ class Effects:
             EffectResolved: self._on_resolved,
             EffectDropped: self._counting("dropped"),
             ExecutionCancelled: self._on_cancelled,
-        }
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the figures as JSON."""
-        doubts = list(self._doubts.values())
-        return {
-            "total": self._all.to_wire(),
-            "byType": self._types.to_wire(),
-            "cancelled": self._cancelled,
-            "inDoubtNow": {"rows": doubts[:MAX_DOUBTS], "more": max(len(doubts) - MAX_DOUBTS, 0)},
         }
 
     def ended(self, event: Any) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from world.errors import RefusedError
 from world.events.realm_events import LogFounded
+from world.model.record import WireForm
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from worldprotocol.export.redaction import Redaction
@@ -37,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(WireForm):
     """Range of the events that a report counts.
 
     Args:
@@ -51,9 +52,10 @@ class Window:
     upto: int
     since: str | None = None
     until: str | None = None
+    WIRE: ClassVar = "after upto since until"
 
 
-class RealmReport:
+class RealmReport(WireForm):
     """Figures of a log.
 
     Args:
@@ -62,6 +64,10 @@ class RealmReport:
         redaction: rules for hidden events.
         every: list all proposals instead of the newest; needs memory for each.
     """
+
+    WIRE: ClassVar = (
+        "log head=_head window from=begin to=end events proposals decisions lineage leases effects runs redacted?"
+    )
 
     def __init__(self, archive: Archive, window: Window, redaction: Redaction, *, every: bool = False) -> None:
         self.window = window
@@ -149,26 +155,30 @@ class RealmReport:
         except RefusedError:
             return None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return all figures as JSON, without the proposals."""
-        window, head = self.window, self._head
-        wire: dict[str, Any] = {
-            "log": {"name": self._archive.log.name, "logId": self._log_id},
-            "head": {"size": head.size, "root": head.root_hex},
-            "window": {"after": window.after, "upto": window.upto, "since": window.since, "until": window.until},
-            "from": None if self._times is None else self._times[0],
-            "to": None if self._times is None else self._times[1],
-            "events": {"counted": sum(self._topics.values()), "byTopic": dict(sorted(self._topics.items()))},
-            "proposals": self.proposals.to_wire(),
-            "decisions": self.decisions.to_wire(),
-            "lineage": self.lineage.to_wire(),
-            "leases": self.leases.to_wire(),
-            "effects": self.effects.to_wire(),
-            "runs": self.runs.to_wire(),
-        }
-        if self._redaction:
-            wire["redacted"] = {"rules": list(self._redaction.kinds), "hidden": self._hidden}
-        return wire
+    @property
+    def log(self) -> dict[str, Any]:
+        """Name and id of the log."""
+        return {"name": self._archive.log.name, "logId": self._log_id}
+
+    @property
+    def begin(self) -> int | None:
+        """Time of the first counted event, ms since 1970; None without one."""
+        return None if self._times is None else self._times[0]
+
+    @property
+    def end(self) -> int | None:
+        """Time of the last counted event."""
+        return None if self._times is None else self._times[1]
+
+    @property
+    def events(self) -> dict[str, Any]:
+        """Number of counted events, in all and by topic."""
+        return {"counted": sum(self._topics.values()), "byTopic": dict(sorted(self._topics.items()))}
+
+    @property
+    def redacted(self) -> dict[str, Any] | None:
+        """Rules that hid events, and the number of hidden events; None without rules."""
+        return {"rules": list(self._redaction.kinds), "hidden": self._hidden} if self._redaction else None
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the listed proposals, newest first."""

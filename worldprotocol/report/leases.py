@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from world.events.lease_events import (
     LeaseRenewed,
@@ -14,6 +14,7 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
+from world.model.record import WireForm
 from worldprotocol.report.course import TimeSeries
 from worldprotocol.report.tally import EventPosition, Spell, Tally
 
@@ -21,7 +22,7 @@ __all__ = ["LeasesPart"]
 
 
 @dataclass(slots=True)
-class _Agent:
+class _Agent(WireForm):
     """Verdicts on one agent's requests, its waits in the queue, and its leases."""
 
     granted: int = 0
@@ -30,25 +31,17 @@ class _Agent:
     leases: int = 0
     withdrawn: int = 0
     queued: Spell = field(default_factory=Spell)
+    WIRE: ClassVar = "verdicts=weight granted wait=waits die=died leases withdrawn queued"
 
     @property
     def weight(self) -> int:
         return self.granted + self.waits + self.died
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "verdicts": self.weight,
-            "granted": self.granted,
-            "wait": self.waits,
-            "die": self.died,
-            "leases": self.leases,
-            "withdrawn": self.withdrawn,
-            "queued": self.queued.to_wire(),
-        }
 
-
-class LeasesPart:
+class LeasesPart(WireForm):
     """Section of the report about leases."""
+
+    WIRE: ClassVar = "held mostHeld=_most queued total=_all byAgent=_agents overTime=course"
 
     def __init__(self) -> None:
         self._held: set[str] = set()
@@ -57,6 +50,16 @@ class LeasesPart:
         self._all = _Agent()
         self._most = 0
         self.course = TimeSeries()
+
+    @property
+    def held(self) -> int:
+        """Number of leases in force."""
+        return len(self._held)
+
+    @property
+    def queued(self) -> int:
+        """Number of requests in the queue."""
+        return len(self._waiting)
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return the handler of each type of event."""
@@ -67,17 +70,6 @@ class LeasesPart:
             LeasesExpired: self._on_ended,
             LeasesRevoked: self._on_ended,
             RequestWithdrawn: self._on_withdrawn,
-        }
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the figures as JSON."""
-        return {
-            "held": len(self._held),
-            "mostHeld": self._most,
-            "queued": len(self._waiting),
-            "total": self._all.to_wire(),
-            "byAgent": self._agents.to_wire(),
-            "overTime": self.course.to_wire(),
         }
 
     def at(self, at: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
+from world.model.record import WireForm
 from worldprotocol.report.proposals import HIDDEN, Proposals
 from worldprotocol.report.tally import EventPosition
 
@@ -25,7 +26,7 @@ MAX_BRANCHES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(WireForm):
     """One world.
 
     Args:
@@ -46,34 +47,31 @@ class Node:
     action: str
     actor: str
     error: str
+    WIRE: ClassVar = "world_id parent position at branch height outcome action actor error=code?"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        wire = {
-            "worldId": self.world_id,
-            "parent": self.parent,
-            "position": self.position,
-            "at": self.at,
-            "branch": self.branch,
-            "height": self.height,
-            "outcome": "failed" if self.is_failed else "completed",
-            "action": self.action,
-            "actor": self.actor,
-        }
-        return {**wire, "error": self.error} if self.error else wire
+    @property
+    def outcome(self) -> str:
+        """How it ended."""
+        return "failed" if self.is_failed else "completed"
+
+    @property
+    def code(self) -> str | None:
+        """Code of its error; None without one."""
+        return self.error or None
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(WireForm):
     """Worlds that are not drawn: their number, the failed ones, and the position before them."""
 
     worlds: int
     failed: int
     after: int
+    WIRE: ClassVar = "leftOut=worlds failed"
 
 
 @dataclass(slots=True)
-class Twig:
+class Twig(WireForm):
     """One branch.
 
     Args:
@@ -99,28 +97,18 @@ class Twig:
     newest: Node | None = None
     worlds: int = 0
     failed: int = 0
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {
-            "name": self.name,
-            "position": self.position,
-            "start": self.start,
-            "head": self.head,
-            "tip": self.tip,
-            "height": None if self.last is None else self.last.height,
-            "worlds": self.worlds,
-            "failed": self.failed,
-        }
+    WIRE: ClassVar = "name position start head tip height=last.height worlds failed"
 
 
-class LineagePart:
+class LineagePart(WireForm):
     """Section of the report about worlds and branches.
 
     Args:
         proposals: the open proposals.
         position_of: returns the position of a world that is not kept; None if it is hidden.
     """
+
+    WIRE: ClassVar = "worlds failed=_failed sealed=_counted active branches=listed drawn=pieces"
 
     def __init__(self, proposals: Proposals, position_of: Callable[[str], int | None]) -> None:
         self._proposals = proposals
@@ -133,6 +121,22 @@ class LineagePart:
         self.branches: dict[str, Twig] = {}
         self.active = ""
 
+    @property
+    def worlds(self) -> int:
+        """Number of worlds."""
+        return self._completed + self._failed
+
+    @property
+    def listed(self) -> dict[str, Any]:
+        """The listed branches, and how many more there are."""
+        names = self._listed()
+        return {"rows": [self.branches[name].to_wire() for name in names], "more": len(self.branches) - len(names)}
+
+    @property
+    def pieces(self) -> list[Node | Gap]:
+        """The drawn worlds and the gaps between them, in log order."""
+        return list(self.drawn())
+
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return the handler of each type of event."""
         return {
@@ -141,22 +145,6 @@ class LineagePart:
             BranchSwitched: self._on_switched,
             ProposalCompleted: self._on_ended,
             ProposalFailed: self._on_ended,
-        }
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the figures as JSON; worlds and gaps are in log order."""
-        listed = [self.branches[name] for name in self._listed()]
-        drawn = [
-            one.to_wire() if isinstance(one, Node) else {"leftOut": one.worlds, "failed": one.failed}
-            for one in self.drawn()
-        ]
-        return {
-            "worlds": self._completed + self._failed,
-            "failed": self._failed,
-            "sealed": dict(self._counted),
-            "active": self.active,
-            "branches": {"rows": [one.to_wire() for one in listed], "more": len(self.branches) - len(listed)},
-            "drawn": drawn,
         }
 
     def drawn(self) -> Iterator[Node | Gap]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.events.execution_events import ExecutionStarted
 from world.events.proposal_events import (
@@ -18,6 +18,7 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.model.decision import DecisionRecord
+from world.model.record import WireForm
 from world.state.proposal import held_words
 from worldprotocol.report.tally import EventPosition
 
@@ -31,7 +32,7 @@ HIDDEN: Final = "hidden"
 
 
 @dataclass(slots=True)
-class Row:
+class Row(WireForm):
     """One proposal in its current state.
 
     Args:
@@ -60,19 +61,12 @@ class Row:
     asked_at: int | None = None
     asked: str = ""
     effects: dict[str, str] = field(default_factory=dict)
+    WIRE: ClassVar = "proposal_id position submittedAt=at actor action branch status *ending"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        wire: dict[str, Any] = {
-            "proposalId": self.proposal_id,
-            "position": self.position,
-            "submittedAt": self.at,
-            "actor": self.actor,
-            "action": self.action,
-            "branch": self.branch,
-            "status": self.status,
-        }
-        optional = {
+    @property
+    def ending(self) -> dict[str, Any]:
+        """What is known of its decision and its end, as JSON."""
+        known = {
             "authority": self.authority,
             "rule": self.rule,
             "reason": self.reason,
@@ -80,7 +74,7 @@ class Row:
             "worldId": self.world_id,
             "error": self.error,
         }
-        return wire | {name: value for name, value in optional.items() if value not in (None, "")}
+        return {name: value for name, value in known.items() if value not in (None, "")}
 
 
 def deciding_rule(decision: DecisionRecord) -> str:
@@ -88,18 +82,35 @@ def deciding_rule(decision: DecisionRecord) -> str:
     return ", ".join(decision.decisive_rules)
 
 
-class Proposals:
+class Proposals(WireForm):
     """Section of the report about proposals, with the open ones for other sections.
 
     Args:
         most: maximum number of listed proposals, newest first; None is all.
     """
 
+    WIRE: ClassVar = "submitted=_submitted endings under_way left_out"
+
     def __init__(self, most: int | None = NEWEST) -> None:
         self._open: dict[str, Row] = {}
         self._rows: deque[Row] = deque(maxlen=most)
         self._endings: Counter[str] = Counter()
         self._submitted = 0
+
+    @property
+    def endings(self) -> dict[str, int]:
+        """Number of ended proposals by ending."""
+        return dict(sorted(self._endings.items()))
+
+    @property
+    def under_way(self) -> int:
+        """Number of open proposals."""
+        return len(self._open)
+
+    @property
+    def left_out(self) -> int:
+        """Number of proposals that are not listed."""
+        return self._submitted - len(self._rows)
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return the handler of each type of event."""
@@ -129,15 +140,6 @@ class Proposals:
         """Yield the listed rows as JSON, newest first."""
         for row in reversed(self._rows):
             yield row.to_wire()
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the number of submissions, outcomes, and unlisted proposals."""
-        return {
-            "submitted": self._submitted,
-            "endings": dict(sorted(self._endings.items())),
-            "underWay": len(self._open),
-            "leftOut": self._submitted - len(self._rows),
-        }
 
     def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
         body = event.intent.body

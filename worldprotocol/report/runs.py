@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.events.run_events import RunAmended, RunClosed, RunOpened, RunRolledBack, RunViolated
+from world.model.record import WireForm
 from worldprotocol.report.proposals import HIDDEN, Proposals
 from worldprotocol.report.tally import EventPosition, Tally
 
@@ -18,26 +19,30 @@ MAX_VIOLATIONS: Final = 100
 
 
 @dataclass(slots=True)
-class _Violations:
+class _Violations(WireForm):
     """Number of an agent's scope violations, and of the blocked ones."""
 
     count: int = 0
     blocked: int = 0
+    WIRE: ClassVar = "count blocked happened"
+
+    @property
+    def happened(self) -> int:
+        return self.count - self.blocked
 
     @property
     def weight(self) -> int:
         return self.count
 
-    def to_wire(self) -> dict[str, Any]:
-        return {"count": self.count, "blocked": self.blocked, "happened": self.count - self.blocked}
 
-
-class Runs:
+class Runs(WireForm):
     """Section of the report about governed runs.
 
     Args:
         proposals: the open proposals; violations of their effects are counted too.
     """
+
+    WIRE: ClassVar = "opened=_opened under_way outcomes amended=_amended rolledBack=_rolled_back violations"
 
     def __init__(self, proposals: Proposals) -> None:
         self._proposals = proposals
@@ -50,6 +55,22 @@ class Runs:
         self._all = _Violations()
         self._newest: deque[dict[str, Any]] = deque(maxlen=MAX_VIOLATIONS)
 
+    @property
+    def under_way(self) -> int:
+        """Number of open runs."""
+        return len(self._agents)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Number of ended runs by outcome."""
+        return dict(sorted(self._outcomes.items()))
+
+    @property
+    def violations(self) -> dict[str, Any]:
+        """The violations: their number, by agent, and the newest."""
+        newest = {"rows": list(self._newest)[::-1], "more": self._all.count - len(self._newest)}
+        return {**self._all.to_wire(), "byAgent": self._by_agent.to_wire(), "newest": newest}
+
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
         """Return the handler of each type of event."""
         return {
@@ -58,21 +79,6 @@ class Runs:
             RunAmended: self._on_amended,
             RunRolledBack: self._on_rolled_back,
             RunClosed: self._on_closed,
-        }
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the figures as JSON."""
-        return {
-            "opened": self._opened,
-            "underWay": len(self._agents),
-            "outcomes": dict(sorted(self._outcomes.items())),
-            "amended": self._amended,
-            "rolledBack": self._rolled_back,
-            "violations": {
-                **self._all.to_wire(),
-                "byAgent": self._by_agent.to_wire(),
-                "newest": {"rows": list(self._newest)[::-1], "more": self._all.count - len(self._newest)},
-            },
         }
 
     def _on_opened(self, event: RunOpened, moment: EventPosition) -> None:

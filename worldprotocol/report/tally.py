@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+from world.model.record import WireForm, to_wire
 
 __all__ = ["MAX_KEYS", "EventPosition", "Part", "Spell", "Tally"]
 
@@ -38,18 +40,20 @@ class Part(Protocol):
         """Return the handler of each type of event."""
         ...
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the figures as JSON."""
-        ...
-
 
 @dataclass(slots=True)
-class Spell:
+class Spell(WireForm):
     """Number and durations of waits, in ms."""
 
     count: int = 0
     total_ms: int = 0
     longest_ms: int = 0
+    WIRE: ClassVar = "count total_ms mean_ms longest_ms"
+
+    @property
+    def mean_ms(self) -> int:
+        """Mean duration, rounded down; 0 without a wait."""
+        return self.total_ms // self.count if self.count else 0
 
     def add(self, ms: int) -> None:
         """Add one wait; a negative duration counts as 0."""
@@ -57,17 +61,10 @@ class Spell:
         self.total_ms += max(ms, 0)
         self.longest_ms = max(self.longest_ms, ms)
 
-    def to_wire(self) -> dict[str, int]:
-        """Return it as JSON."""
-        mean = self.total_ms // self.count if self.count else 0
-        return {"count": self.count, "totalMs": self.total_ms, "meanMs": mean, "longestMs": self.longest_ms}
-
 
 class _Weighed(Protocol):
     @property
     def weight(self) -> int: ...
-
-    def to_wire(self) -> dict[str, Any]: ...
 
 
 T = TypeVar("T", bound=_Weighed)
@@ -111,7 +108,7 @@ class Tally(Generic[T]):
         ``beyond`` is the number of events with keys beyond the maximum.
         """
         ordered = sorted(self._kept.items(), key=lambda item: (-item[1].weight, item[0]))
-        rows = [{**dict(zip(self._names, key, strict=True)), **figures.to_wire()} for key, figures in ordered[:shown]]
+        rows = [{**dict(zip(self._names, key, strict=True)), **to_wire(figures)} for key, figures in ordered[:shown]]
         wire: dict[str, Any] = {"rows": rows, "more": max(len(ordered) - shown, 0)}
         if self._rest is not None:
             wire["beyond"] = self._rest.weight

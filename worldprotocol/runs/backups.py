@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from host.backups import BackupInfo, Pruned, Restored
@@ -18,6 +18,7 @@ from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource, recorded_resource
+from world.model.record import Record
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
 from world.state.realm_view import ReadableRealm
@@ -27,8 +28,7 @@ from worldprotocol.runs.retention import is_needed, prune_backups
 __all__ = ["BackupAdministration", "Holder"]
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Record, frozen=True):
     """Holder of a lease on a resource that a restore would change."""
 
     agent_id: str
@@ -36,16 +36,6 @@ class Holder:
     lease_id: str
     predicate: str
     resource: str
-
-    def to_wire(self) -> dict[str, str]:
-        """Return the holder as JSON."""
-        return {
-            "agentId": self.agent_id,
-            "sessionId": self.session_id,
-            "leaseId": self.lease_id,
-            "predicate": self.predicate,
-            "resource": self.resource,
-        }
 
 
 class BackupAdministration:

@@ -293,7 +293,7 @@ class GovernedRun:
             "ver": "1.0",
             "session_id": self.held.session,
             "agent_id": self.held.agent,
-            "scope": [seen.to_wire()],
+            "scope": [seen.claim().to_wire()],
         }
         with exempt():
             try:

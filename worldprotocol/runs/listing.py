@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from world.events.run_events import RunClosed, RunOpened
+from world.model.record import WireForm
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.lineage import number
@@ -18,7 +19,7 @@ ALL: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class RunLine:
+class RunLine(WireForm):
     """One run.
 
     Args:
@@ -30,30 +31,15 @@ class RunLine:
     opened: RunOpened
     closed: RunClosed | None
     position: int
+    WIRE: ClassVar = (
+        "runId=opened.run_id agentId=opened.agent_id sessionId=opened.session_id kind=opened.kind mode=opened.mode "
+        "command=opened.command outcome openedAt=opened.at closedAt=closed.at? exitCode=closed.exit_code?"
+    )
 
     @property
     def outcome(self) -> str:
         """How it ended, or ``open``."""
         return "open" if self.closed is None else self.closed.outcome
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the run as JSON."""
-        opened, closed = self.opened, self.closed
-        wire: dict[str, Any] = {
-            "runId": opened.run_id,
-            "agentId": opened.agent_id,
-            "sessionId": opened.session_id,
-            "kind": opened.kind,
-            "mode": opened.mode,
-            "command": opened.command,
-            "outcome": self.outcome,
-            "openedAt": opened.at,
-        }
-        if closed is not None:
-            wire["closedAt"] = closed.at
-            if closed.exit_code is not None:
-                wire["exitCode"] = closed.exit_code
-        return wire
 
 
 def list_runs(

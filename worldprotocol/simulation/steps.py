@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.model.record import WireForm
 from worldprotocol.simulation.adoptions.program_steps import draw_program
 from worldprotocol.simulation.calls.call_steps import CALL_KINDS, has_calls
 from worldprotocol.simulation.external.claim_steps import EXTERNAL_KINDS, has_external_effects
@@ -51,7 +52,7 @@ _TIMES: Final = (1, 100, 700, 2_000, 8_000, 8_000, 25_000, 70_000)
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationStep:
+class SimulationStep(WireForm):
     """One step.
 
     Args:
@@ -63,10 +64,7 @@ class SimulationStep:
     do: str
     by: int
     rendered: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the step as JSON."""
-        return {"do": self.do, "by": self.by, **self.rendered}
+    WIRE: ClassVar = "do by *rendered"
 
 
 Drawing = Callable[[Random, Scenario], Mapping[str, Any]]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from authority import AllOf, AnyOf, Policy
 from authority.policies.rules import PythonRule, Rule
 from world.extras import missing_extra
+from world.model.record import WireForm
 
 _WARNINGS = ["no-data-collected", "module-not-measured", "module-not-imported", "already-imported"]
 
@@ -33,7 +35,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(WireForm):
     """What cases reached of a rule, or of a part of one that is made of several.
 
     Args:
@@ -47,11 +49,19 @@ class Reached:
     lines: int
     missing: tuple[int, ...]
     partial: tuple[tuple[int, int, int], ...]
+    WIRE: ClassVar = "file lines missing partial=branches"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        partial = [{"line": line, "ways": ways, "taken": taken} for line, ways, taken in self.partial]
-        return {"file": self.file, "lines": self.lines, "missing": list(self.missing), "partial": partial}
+    @property
+    def branches(self) -> list[dict[str, int]]:
+        """``partial`` as JSON."""
+        return [{"line": line, "ways": ways, "taken": taken} for line, ways, taken in self.partial]
+
+    def unreached(self) -> Iterator[str]:
+        """Yield what no case reached, in words."""
+        for line in self.missing:
+            yield f"never: {self.file}:{line} is reached"
+        for line, ways, taken in self.partial:
+            yield f"only {taken} of the {ways} ways on from {self.file}:{line} taken"
 
 
 class PythonCoverage:

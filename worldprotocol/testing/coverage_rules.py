@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from authority import Policy
 from authority.cel.conditions import Condition
@@ -19,7 +19,9 @@ from authority.policies.policy_file import FileRule
 from authority.policies.rules import Rule
 from world.errors import RefusedError
 from world.model.decision import RuleOutcome
+from world.model.record import WireForm
 from world.state.ports import Case
+from worldprotocol.testing.coverage_python import Reached
 from worldprotocol.testing.judging import CaseRuling
 
 OPINION: Final = "it has an opinion"
@@ -74,7 +76,7 @@ def _comes_to_something(condition: Condition, case: Case) -> bool:
 
 
 @dataclass(slots=True)
-class RuleCoverage:
+class RuleCoverage(WireForm):
     """What cases covered of one rule.
 
     Args:
@@ -82,6 +84,7 @@ class RuleCoverage:
         source: its place, for people.
         ways: what its branches are called, in order.
         parts: of its condition, None where there is none.
+        python: what of its lines was reached; None where they were not measured.
     """
 
     rule: Rule
@@ -90,6 +93,8 @@ class RuleCoverage:
     parts: ConditionParts | None
     counts: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
+    python: list[Reached] | None = None
+    WIRE: ClassVar = "rule=rule.name source *counted branches=shown python?"
 
     def take(self, found: CaseRuling, outcome: RuleOutcome) -> None:
         """Take in what the rule said to a case."""
@@ -102,19 +107,27 @@ class RuleCoverage:
         if self.parts is not None and isinstance(self.rule, FileRule) and self.rule.is_for(found.case):
             self.taken.update(_way(part.text, answer) for part, answer in self.parts.answers(found.case))
 
+    @property
+    def counted(self) -> dict[str, int]:
+        """How often it was what."""
+        return {name: self.counts[name] for name in COUNTS}
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """The branches as JSON."""
+        return [{"branch": one.words, "count": one.taken} for one in self.branches()]
+
+    def uncovered(self) -> Iterator[dict[str, str]]:
+        """Yield what no case reached: the rule, its source, and what of it."""
+        said = {"rule": self.rule.name, "source": self.source}
+        yield from ({**said, "what": f"never: {way.words}"} for way in self.branches() if way.taken == 0)
+        for part in self.python or ():
+            yield from ({**said, "what": words} for words in part.unreached())
+
     def branches(self) -> Iterator[RuleBranch]:
         """Yield the branches in order."""
         for way in self.ways:
             yield RuleBranch(way, self.taken[way])
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return what was covered as JSON."""
-        return {
-            "rule": self.rule.name,
-            "source": self.source,
-            **{name: self.counts[name] for name in COUNTS},
-            "branches": [{"branch": one.words, "count": one.taken} for one in self.branches()],
-        }
 
 
 def coverage_of(policy: Policy) -> dict[str, RuleCoverage]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from authority import Policy, PolicyRegistry, StandardAuthority
 from world.code.time_limit import TimeLimit
 from world.limits import Limits
 from world.model.decision import RuleOutcome, Ruling, Verdict
+from world.model.record import Record, WireForm
 from world.state.ports import Case
 from worldprotocol.policy_tools.cases import UNRESTRICTED, CaseExpectation
 from worldprotocol.policy_tools.explain import explain_trace, trace_lines
 
 
-class RulingDifference(NamedTuple):
+class RulingDifference(Record, frozen=True, omit_defaults=True):
     """What of a ruling is not as expected, and both."""
 
     what: str
@@ -24,7 +25,7 @@ class RulingDifference(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CaseRuling:
+class CaseRuling(WireForm):
     """Ruling of a policy on a case; ``str()`` shows it rule by rule.
 
     Args:
@@ -36,6 +37,7 @@ class CaseRuling:
     case: Case
     ruling: Ruling
     policy: Policy | None
+    WIRE: ClassVar = "verdict reason approvedScope=ruling.approved_scope ask=asks *explained"
 
     @property
     def verdict(self) -> Verdict:
@@ -73,18 +75,12 @@ class CaseRuling:
         """What each rule said, by name: ``answer``, ``reason``, ``scope``, ``to``."""
         return {one.rule: one for one in self.ruling.trace}
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the ruling in the form of ``worldctl policy ask --json``."""
-        rendered, policy = self.ruling.to_wire(), self.policy
-        described = None if policy is None else policy.description
+    @property
+    def explained(self) -> dict[str, Any]:
+        """What each rule said, as ``worldctl policy ask --json`` explains it."""
+        described = None if self.policy is None else self.policy.description
         proposed = self.case.intent.body.scope_proposal
-        return {
-            "verdict": rendered["verdict"],
-            "reason": rendered["reason"],
-            "approvedScope": rendered.get("approvedScope"),
-            "ask": rendered.get("ask", []),
-            **explain_trace(rendered, described, self.case, proposed, at_hand=policy),
-        }
+        return explain_trace(self.ruling.to_wire(), described, self.case, proposed, at_hand=self.policy)
 
     def lines(self) -> Iterator[str]:
         """Yield the outcome of every rule, as ``worldctl policy ask`` prints it."""

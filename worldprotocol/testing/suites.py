@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from authority import Policy, is_policy_file
 from authority.policies.loading import policy_from_reference
@@ -15,9 +15,10 @@ from authority.policies.policy_text import SUFFIXES as POLICY_SUFFIXES
 from world.core import Domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.model.record import WireForm
 from worldprotocol.api.bootstrap import load_any_domain
 from worldprotocol.policy_tools.cases import SUFFIXES, Placed, is_case_file, read_cases
-from worldprotocol.testing.coverage_python import PythonCoverage, Reached
+from worldprotocol.testing.coverage_python import PythonCoverage
 from worldprotocol.testing.coverage_rules import RuleCoverage, coverage_of
 from worldprotocol.testing.judging import CaseRuling, RulingDifference, differences, judged
 from worldprotocol.testing.making import Maker
@@ -57,7 +58,7 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseResult:
+class CaseResult(WireForm):
     """Result of a case.
 
     Args:
@@ -73,57 +74,15 @@ class CaseResult:
     line: int
     judged: CaseRuling
     differs: list[RulingDifference]
+    WIRE: ClassVar = "case=name file line passed differs decision=judged.decision *judged"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {
-            "case": self.name,
-            "file": self.file,
-            "line": self.line,
-            "passed": not self.differs,
-            "differs": [one._asdict() for one in self.differs],
-            "decision": self.judged.decision,
-            **self.judged.to_wire(),
-        }
+    @property
+    def passed(self) -> bool:
+        """Whether the ruling is as expected."""
+        return not self.differs
 
 
-@dataclass(frozen=True, slots=True)
-class Covered:
-    """What the cases of a policy cover.
-
-    Args:
-        rules: by name, in order.
-        lines: of the rules in Python, by name; None where they were not measured.
-    """
-
-    rules: dict[str, RuleCoverage]
-    lines: dict[str, list[Reached]] | None
-
-    def to_wire(self) -> list[dict[str, Any]]:
-        """Return it as JSON, a list of rules."""
-        return [self._wire(name, one) for name, one in self.rules.items()]
-
-    def _wire(self, name: str, one: RuleCoverage) -> dict[str, Any]:
-        python = None if self.lines is None else [part.to_wire() for part in self.lines[name]]
-        return one.to_wire() | ({"python": python} if python else {})
-
-    def uncovered(self) -> Iterator[dict[str, str]]:
-        """Yield what no case reached: the rule, its source, and what of it."""
-        for name, one in self.rules.items():
-            said = {"rule": name, "source": one.source}
-            yield from ({**said, "what": f"never: {way.words}"} for way in one.branches() if way.taken == 0)
-            for part in () if self.lines is None else self.lines[name]:
-                yield from ({**said, "what": words} for words in _unreached(part))
-
-
-def _unreached(part: Reached) -> Iterator[str]:
-    for line in part.missing:
-        yield f"never: {part.file}:{line} is reached"
-    for line, ways, taken in part.partial:
-        yield f"only {taken} of the {ways} ways on from {part.file}:{line} taken"
-
-
-def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[CaseResult], Covered | None]:
+def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[CaseResult], list[RuleCoverage] | None]:
     """Check all cases of one policy.
 
     Args:
@@ -144,7 +103,10 @@ def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[C
     for one in checked:
         for outcome in one.judged.ruling.trace:
             rules[outcome.rule].take(one.judged, outcome)
-    return checked, Covered(rules, None if measured is None else {name: measured.of(name) for name in rules})
+    if measured is not None:
+        for name, covered in rules.items():
+            covered.python = measured.of(name) or None
+    return checked, list(rules.values())
 
 
 def cases_beside(reference: str, base: Path) -> list[Path]:

@@ -10,8 +10,10 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import ClassVar, Final
 from unicodedata import combining, east_asian_width
+
+from world.model.record import Record
 
 __all__ = ["MAX_DIAGNOSTICS", "Diagnostic", "Diagnostics", "SourceText", "suggestion"]
 
@@ -22,8 +24,7 @@ _MAX_COMPARED: Final = 1_000  # names that a misspelt one is compared with
 _MAX_SHOWN: Final = 160  # characters of a source line that are shown
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Record, frozen=True, omit_defaults=True):
     """One error or warning of a source text.
 
     Args:
@@ -45,11 +46,7 @@ class Diagnostic:
     column: int
     hint: str = ""
     is_warning: bool = False
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the diagnostic as JSON."""
-        wire = {"code": self.code, "message": self.message, "line": self.line, "column": self.column}
-        return wire | ({"hint": self.hint} if self.hint else {})
+    WIRE: ClassVar = "code message line column hint"
 
 
 @dataclass(frozen=True)

@@ -57,15 +57,8 @@ class ResourceType:
     canonical: Callable[[str], str] | None = field(default=None, compare=False)
     separator: str | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the properties that a replay needs to split canonical texts."""
-        wire: dict[str, Any] = {
-            "kind": self.kind,
-            "authority": self.authority,
-            "nested": self.nested,
-            "case_sensitive": self.case_sensitive,
-        }
-        return wire if self.separator is None else wire | {"separator": self.separator}
+
+_RECORDED: Final = ("kind", "authority", "nested", "case_sensitive", "separator")
 
 
 class ResourceTypes(Mapping[str, ResourceType]):
@@ -127,8 +120,12 @@ class ResourceTypes(Mapping[str, ResourceType]):
         return ResourceTypes(*self._types.values(), *types) if types else self
 
     def to_wire(self) -> dict[str, dict[str, Any]]:
-        """Return the types beyond the standard ones, by name."""
-        return {name: given.to_wire() for name, given in self._types.items() if name not in STANDARD}
+        """Return what a replay needs to split canonical texts, of the types beyond the standard ones, by name."""
+        return {
+            name: {member: value for member in _RECORDED if (value := getattr(given, member)) is not None}
+            for name, given in self._types.items()
+            if name not in STANDARD
+        }
 
 
 def _is_separator(given: object) -> bool:

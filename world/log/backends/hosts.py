@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.log.values import ServerPlace
+from world.model.record import WireForm
 
 __all__ = ["DatabaseHost", "Standby", "check_not_older", "check_replication", "choose_primary", "choose_reader"]
 
@@ -37,7 +38,7 @@ class Standby:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseHost:
+class DatabaseHost(WireForm):
     """One host of an address, as it was when it was asked.
 
     Args:
@@ -63,6 +64,14 @@ class DatabaseHost:
     synchronous_commit: str = "on"
     standbys: tuple[Standby, ...] = ()
     sees_all: bool = False
+    WIRE: ClassVar = "host=name error? *answer?"
+
+    @property
+    def answer(self) -> dict[str, Any] | None:
+        """What it answered, as JSON."""
+        if self.error is not None:
+            return None
+        return {"role": self.role, "timeline": self.timeline, "position": self.position}
 
     @property
     def role(self) -> str:
@@ -78,12 +87,6 @@ class DatabaseHost:
     def waits_for_standbys(self) -> bool:
         """Whether a commit is acknowledged only when standbys have stored it."""
         return bool(self.synchronous_names.strip()) and self.synchronous_commit not in _NOT_WAITING
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the host as JSON."""
-        if self.error is not None:
-            return {"host": self.name, "error": self.error}
-        return {"host": self.name, "role": self.role, "timeline": self.timeline, "position": self.position}
 
 
 def choose_primary(hosts: Sequence[DatabaseHost], where: str) -> DatabaseHost:

@@ -7,8 +7,7 @@ A plan changes nothing and needs no lock of the log. The adoption (``world.engin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.core import Domain, recompute
 from world.core.migrations import Migration, Misfit, migrated_patches, misfits
@@ -18,6 +17,7 @@ from world.events.realm_events import DomainAdopted
 from world.model.adoption import UNKNOWN_CODE
 from world.model.immutable_json import FrozenDict
 from world.model.patch import Patch, apply_patches
+from world.model.record import Record
 from world.state.proposal import INGRESS
 from world.state.realm_view import ReadableRealm
 
@@ -27,8 +27,7 @@ SHOWN: Final = 10
 """Maximum number of places or proposals in one error text."""
 
 
-@dataclass(frozen=True, slots=True)
-class BranchPlan:
+class BranchPlan(Record, frozen=True, omit_defaults=True):
     """What an adoption makes of the head of one branch.
 
     Args:
@@ -48,27 +47,15 @@ class BranchPlan:
     left: tuple[Misfit, ...]
     failure: str | None = None
     computed: FrozenDict | None = None
+    WIRE: ClassVar = "branch head fits=is_fit places patches left failure"
 
     @property
     def is_fit(self) -> bool:
         """Whether the branch can be continued under the new schema."""
         return not self.left and self.failure is None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the plan as JSON."""
-        wire: dict[str, Any] = {
-            "branch": self.branch,
-            "head": self.head,
-            "fits": self.is_fit,
-            "places": [one.to_wire() for one in self.places],
-            "patches": None if self.patches is None else [one.to_wire() for one in self.patches],
-            "left": [one.to_wire() for one in self.left],
-        }
-        return wire if self.failure is None else {**wire, "failure": self.failure}
 
-
-@dataclass(frozen=True, slots=True)
-class AdoptionPlan:
+class AdoptionPlan(Record, frozen=True, omit_defaults=True):
     """What the adoption of a domain would do.
 
     Args:
@@ -88,24 +75,12 @@ class AdoptionPlan:
     branches: tuple[BranchPlan, ...]
     ends: tuple[str, ...]
     blocking: tuple[str, ...]
+    WIRE: ClassVar = "possible=is_possible from=previous to=adopted code migration branches ends blocking"
 
     @property
     def is_possible(self) -> bool:
         """Whether the adoption would be made."""
         return not self.blocking and all(one.is_fit for one in self.branches)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the plan as JSON."""
-        return {
-            "possible": self.is_possible,
-            "from": dict(self.previous),
-            "to": dict(self.adopted),
-            "code": list(self.code),
-            "migration": self.migration,
-            "branches": [one.to_wire() for one in self.branches],
-            "ends": list(self.ends),
-            "blocking": list(self.blocking),
-        }
 
 
 def plan_adoption(

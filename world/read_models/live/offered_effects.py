@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from world.model.record import Record
 from world.state.proposal import Proposal
 from world.state.realm_view import ReadableRealm
 
 __all__ = ["OfferedEffect", "offered_effects", "offered_of", "waits_for_workers"]
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedEffect:
+class OfferedEffect(Record, frozen=True, forbid_unknown_fields=False, omit_defaults=True):
     """An effect that workers perform.
 
     Args:
@@ -44,37 +43,13 @@ class OfferedEffect:
     state: Literal["offered", "claimed", "in doubt"]
     requested_at: int
     since: int
-    claimable_from: int
     idempotent: bool
-    workspace: str | None
     failures: int
+    claimable_from: int = 0
+    workspace: str | None = None
     worker: str | None = None
     token: int | None = None
     deadline: int | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the effect as JSON; absent members are left out."""
-        wire: dict[str, Any] = {
-            "proposalId": self.proposal_id,
-            "actorId": self.actor_id,
-            "action": self.action,
-            "requirementId": self.requirement_id,
-            "effect": self.effect,
-            "params": self.params,
-            "state": self.state,
-            "requestedAt": self.requested_at,
-            "since": self.since,
-            "idempotent": self.idempotent,
-            "failures": self.failures,
-        }
-        optional = {
-            "claimableFrom": self.claimable_from or None,
-            "workspace": self.workspace,
-            "worker": self.worker,
-            "token": self.token,
-            "deadline": self.deadline,
-        }
-        return wire | {name: value for name, value in optional.items() if value is not None}
 
 
 def offered_effects(realm: ReadableRealm) -> list[OfferedEffect]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.model.canonical_json import digest
+from world.model.record import Record
 from world.model.snapshot import EffectAnswer, Requirement
 from world.read_models.decoding import decoded
 from worldprotocol.api.bootstrap import EventLog
@@ -38,8 +39,7 @@ class Recorded:
     result: EffectAnswer | None
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(Record, frozen=True, omit_defaults=True):
     """Effect without a recorded result.
 
     Args:
@@ -53,10 +53,7 @@ class Needed:
     effect: str
     args: Any
     place: str
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {"proposalId": self.proposal_id, "effect": self.effect, "args": self.args, "nodePath": self.place}
+    WIRE: ClassVar = "proposal_id effect args nodePath=place"
 
 
 def recorded_effects(log: EventLog, proposal_id: str) -> list[Recorded]:

@@ -141,7 +141,7 @@ def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> tuple[DivergenceE
     manifest: Manifest | None = None
     try:
         manifest = manifest_of(work, proposal, ruling.approved_scope)
-        now: Any = None if manifest is None else manifest.to_wire()
+        now: Any = None if manifest is None else dict(manifest.document)
     except RefusedError as refused:
         now = refused.to_dict()
     if now == event.manifest:

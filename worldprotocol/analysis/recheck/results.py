@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.errors import DivergenceError
+from world.model.record import Record, WireForm
 
 __all__ = ["DRIFT", "Changed", "Divergence", "Rechecked", "drift_key"]
 
@@ -16,8 +17,7 @@ DRIFT: Final = frozenset(
 """Codes of changed code; other codes are divergent steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Record, frozen=True, omit_defaults=True):
     """Differences between the loaded code and the code at the time of a recorded step.
 
     The log does not record the code of projections.
@@ -36,12 +36,12 @@ class Changed:
     policies: tuple[str, ...]
     distributions: tuple[str, ...] = ()
     is_whole: bool = True
+    WIRE: ClassVar = "schema code policies distributions code_compared?"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        wire: dict[str, Any] = {"schema": self.schema, "code": list(self.code), "policies": list(self.policies)}
-        wire |= {"distributions": list(self.distributions)} if self.distributions else {}
-        return wire if self.is_whole else {**wire, "codeCompared": "own source"}
+    @property
+    def code_compared(self) -> str | None:
+        """What the comparison covers, where that is not all code."""
+        return None if self.is_whole else "own source"
 
     def __str__(self) -> str:
         """Return the differences as a sentence."""
@@ -59,7 +59,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(WireForm):
     """Step with another result than recorded, or that could not be performed again.
 
     Args:
@@ -73,20 +73,21 @@ class Divergence:
     topic: str
     difference: DivergenceError
     changed: Changed | None = None
+    WIRE: ClassVar = "position topic *facts changedSince=changed?"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What differs, as JSON."""
+        return self.difference.to_dict()
 
     @property
     def is_drift(self) -> bool:
         """Whether the cause is changed code only."""
         return self.difference.code in DRIFT
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the divergence as JSON."""
-        wire = {"position": self.position, "topic": self.topic, **self.difference.to_dict()}
-        return wire if self.changed is None else {**wire, "changedSince": self.changed.to_wire()}
-
 
 @dataclass(slots=True)
-class Rechecked:
+class Rechecked(WireForm):
     """Result of a recheck.
 
     Args:
@@ -101,11 +102,22 @@ class Rechecked:
     steps: Counter[str] = field(default_factory=Counter)
     position: int = 0
     archived_upto: int = 0
+    WIRE: ClassVar = "ok position archivedUpto=cut? steps=counted divergences"
 
     @property
     def ok(self) -> bool:
         """Whether every step was performed again with the recorded result."""
         return not self.divergences
+
+    @property
+    def cut(self) -> int | None:
+        """``archived_upto``; None for a log that is not cut."""
+        return self.archived_upto or None
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """``steps`` in order of name."""
+        return dict(sorted(self.steps.items()))
 
     @property
     def first(self) -> Divergence | None:
@@ -121,16 +133,6 @@ class Rechecked:
         self.steps.update(later.steps)
         self.position = later.position
         self.archived_upto = later.archived_upto
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        return {
-            "ok": self.ok,
-            "position": self.position,
-            **({"archivedUpto": self.archived_upto} if self.archived_upto else {}),
-            "steps": dict(sorted(self.steps.items())),
-            "divergences": [one.to_wire() for one in self.divergences],
-        }
 
 
 def drift_key(difference: DivergenceError) -> tuple[str, str]:

@@ -20,11 +20,12 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from world.error_codes import ErrorCode
 from world.errors import LogBusyError, RefusedError, WorldProtocolError
 from world.model.new_names import check_new_id
+from world.model.record import WireForm
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
 from world.state.proposal import ROLLBACK
@@ -50,7 +51,7 @@ did not hold any more.
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerReport:
+class WorkerReport(WireForm):
     """What a worker did with one effect.
 
     Args:
@@ -66,25 +67,21 @@ class WorkerReport:
     seconds: float = 0.0
     code: str | None = None
     message: str | None = None
+    WIRE: ClassVar = (
+        "what=kind effect=claim.requirement.type proposalId=claim.proposal_id requirementId=claim.requirement.id "
+        "idempotencyKey=claim.idempotency_key token=claim.token attempt=claim.attempt worker=claim.worker "
+        "seconds=performed? error?"
+    )
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        claim = self.claim
-        wire: dict[str, Any] = {
-            "what": self.kind,
-            "effect": claim.requirement.type,
-            "proposalId": claim.proposal_id,
-            "requirementId": claim.requirement.id,
-            "idempotencyKey": claim.idempotency_key,
-            "token": claim.token,
-            "attempt": claim.attempt,
-            "worker": claim.worker,
-        }
-        if self.kind != "claimed":
-            wire["seconds"] = round(self.seconds, 3)
-        if self.code is not None:
-            wire["error"] = {"code": self.code, "message": self.message}
-        return wire
+    @property
+    def performed(self) -> float | None:
+        """How long it was performed, rounded; None where it only begins."""
+        return None if self.kind == "claimed" else round(self.seconds, 3)
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """Code and sentence of the error; None for a success."""
+        return None if self.code is None else {"code": self.code, "message": self.message}
 
 
 @dataclass(slots=True)

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.writer_events import WriterClosed, WriterOpened
 from world.log import EventLog, TreeHead, list_logs, open_log
 from world.log.url import hidden_name, parse_address
+from world.model.record import WireForm
 from world.read_models.decoding import decoded
 from world.state.writer_epoch import closed_log
 
@@ -28,7 +29,7 @@ ANSWER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedLog:
+class ClosedLog(WireForm):
     """A log that was closed to writers.
 
     Args:
@@ -40,6 +41,14 @@ class ClosedLog:
     closed: WriterClosed
     head: TreeHead
     has_ended: bool | None = None
+    WIRE: ClassVar = "epoch=closed.epoch reason=closed.reason *move?"
+
+    @property
+    def move(self) -> dict[str, Any] | None:
+        """Facts about a move; ``place`` is absent while it has not ended."""
+        if self.closed.reason != "move":
+            return None
+        return {"hasEnded": self.has_ended} | ({} if self.has_ended is False else {"place": self.closed.target})
 
     @classmethod
     def looked_up(cls, closed: WriterClosed, head: TreeHead) -> ClosedLog:
@@ -53,14 +62,6 @@ class ClosedLog:
         if closed.reason != "move" or target is None:
             return cls(closed, head)
         return cls(closed, head, _in_time(lambda: _goes_on(target, head)))
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON; ``place`` is absent while the move has not ended."""
-        wire: dict[str, Any] = {"epoch": self.closed.epoch, "reason": self.closed.reason}
-        if self.closed.reason == "move":
-            wire["hasEnded"] = self.has_ended
-            wire |= {} if self.has_ended is False else {"place": self.closed.target}
-        return wire
 
     def __str__(self) -> str:
         """Return why the log is closed, as a clause."""

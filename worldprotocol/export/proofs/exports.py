@@ -13,9 +13,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, ClassVar, Final
 
 import msgspec
 
@@ -32,6 +32,7 @@ from world.events.realm_events import DomainAdopted, WorldSealed
 from world.log import LogFinding, LoggedEvent, TreeHead, open_log
 from world.log.merkle import Frontier
 from world.model.identity import content_id, policy_hash, schema_hash, world_id
+from world.model.record import Record, WireForm
 from worldprotocol.export.jsonl import import_log
 from worldprotocol.export.jsonl_lines import (
     ExportHeader,
@@ -52,11 +53,12 @@ MAX_FINDINGS: Final = 100
 
 
 @dataclass(slots=True)
-class Spans:
+class Spans(WireForm):
     """Spans of consecutive positions, and their total number of positions."""
 
     count: int = 0
     spans: list[tuple[int, int]] = field(default_factory=list)
+    WIRE: ClassVar = "count spans"
 
     def add(self, first: int, last: int) -> None:
         """Add the positions from the first to the last; spans are added in ascending order."""
@@ -69,8 +71,7 @@ class Spans:
             self.spans.append((first, last))
 
 
-@dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(Record, frozen=True):
     """Result of the check of an export.
 
     Args:
@@ -94,31 +95,13 @@ class ExportReport:
     rules: tuple[str, ...] = ()
     whole: VerificationReport | None = None
     salvaged: SalvagedFrom | None = None
+    kind: ClassVar = "export"
+    WIRE: ClassVar = "*whole? kind name ok head events hidden hiddenSpans=spans redacted=rules salvaged findings"
 
     @property
     def ok(self) -> bool:
         """Whether the report has no findings."""
         return not self.findings
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        verification: dict[str, Any] = {} if self.whole is None else self.whole.to_wire()
-        return {
-            **verification,
-            "kind": "export",
-            "name": self.name,
-            "ok": self.ok,
-            "head": {"size": self.head.size, "root": self.head.root_hex},
-            "events": self.events,
-            "hidden": self.hidden,
-            "hiddenSpans": [list(span) for span in self.spans],
-            "redacted": list(self.rules),
-            **({} if self.salvaged is None else {"salvaged": msgspec.to_builtins(self.salvaged)}),
-            "findings": [
-                {"code": f.code, "position": f.position, "message": f.message, "details": dict(f.details)}
-                for f in self.findings
-            ],
-        }
 
 
 def is_export(data: bytes) -> bool:
@@ -158,7 +141,7 @@ def check_export(
         shown.write(header_line(msgspec.structs.replace(header, redacted=[])))
         shutil.copyfileobj(source, shown)
         shown.seek(0)
-        return replace(_whole(shown, against, progress), rules=report.rules)
+        return msgspec.structs.replace(_whole(shown, against, progress), rules=report.rules)
 
 
 def _whole(source: IO[bytes], against: Sequence[TreeHead], progress: Progress | None) -> ExportReport:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
@@ -18,6 +18,7 @@ from world.log import TreeHead, parse_address
 from world.log.merkle import Frontier
 from world.log.url import MEMORY
 from world.model.canonical_json import canonical_bytes
+from world.model.record import WireForm
 from world.private_files import open_private
 from worldprotocol.export.jsonl_lines import (
     FORMAT,
@@ -42,7 +43,7 @@ _SQLITE: Final = b"SQLite format 3\x00"
 
 
 @dataclass(slots=True)
-class Salvaged:
+class Salvaged(WireForm):
     """Result of a salvage.
 
     Args:
@@ -73,6 +74,10 @@ class Salvaged:
     bad_lines: list[int] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
     before: SalvagedFrom | None = None
+    WIRE: ClassVar = (
+        "name whole=is_whole expected events=head.size head vouched rest lost changed unreadable "
+        "contradicted=against badLines=first_bad cut"
+    )
 
     @property
     def is_whole(self) -> bool:
@@ -81,29 +86,20 @@ class Salvaged:
         return self.vouched != "none" and self.head.size == self.expected and not (rendered or any(self.rest.values()))
 
     @property
+    def against(self) -> list[str]:
+        """The tree heads saved elsewhere that contradict the events, as texts."""
+        return [str(head) for head in self.contradicted]
+
+    @property
+    def first_bad(self) -> list[int]:
+        """The first of the invalid lines."""
+        return self.bad_lines[:MAX_LINES]
+
+    @property
     def beginning(self) -> int:
         """Number of leading events that match their own leaf hashes, with or without a tree head."""
         gaps = [spans.spans[0][0] for spans in (self.lost, self.changed, self.unreadable) if spans.spans]
         return min(gaps, default=self.expected + 1) - 1
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        return {
-            "name": self.name,
-            "whole": self.is_whole,
-            "expected": self.expected,
-            "events": self.head.size,
-            "head": {"size": self.head.size, "root": self.head.root_hex},
-            "vouched": self.vouched,
-            "rest": self.rest,
-            **{
-                name: {"count": rendered.count, "spans": [list(span) for span in rendered.spans]}
-                for name, rendered in (("lost", self.lost), ("changed", self.changed), ("unreadable", self.unreadable))
-            },
-            "contradicted": [str(head) for head in self.contradicted],
-            "badLines": self.bad_lines[:MAX_LINES],
-            "cut": self.cut,
-        }
 
 
 def salvage(

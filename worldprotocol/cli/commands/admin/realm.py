@@ -111,7 +111,7 @@ def move(desk: CommandContext, name: str, to: str | None, *, abandon: bool, by: 
             return
         with desk.progress("Copying") as progress:
             done = directory.move(name, to, by=by, progress=progress, on_step=_steps(desk))
-    head = {"size": done.head.size, "root": done.head.root_hex}
+    head = done.head.to_wire()
     rendered = {"name": name, "from": done.source, "place": done.target, "head": head, "closedMs": done.closed_ms}
     words = [f"{name} is at {done.target}; tree head {done.head} at both places."]
     if done.closed_ms is not None:
@@ -153,7 +153,7 @@ def archive(desk: CommandContext, name: str, folder: str | None, *, abandon: boo
         with desk.progress("Archiving") as progress:
             head = directory.archive(name, folder, by=by, progress=progress)
     files = [str(file) for file in archive_files(folder, name)]
-    rendered = {"name": name, "files": files, "head": {"size": head.size, "root": head.root_hex}}
+    rendered = {"name": name, "files": files, "head": head.to_wire()}
     desk.out.tell(rendered, f"{name} is archived: {counted(head.size, 'event')} in {files[0]}; tree head {head}")
 
 
@@ -174,7 +174,7 @@ def restore(desk: CommandContext, name: str, place: str | None, *, abandon: bool
         with desk.progress("Restoring") as progress:
             head = directory.restore(name, place, by=by, progress=progress)
         entry = directory.entry(name)
-    rendered = {"name": name, "place": entry.place, "head": {"size": head.size, "root": head.root_hex}}
+    rendered = {"name": name, "place": entry.place, "head": head.to_wire()}
     desk.out.tell(rendered, f"{name} is at {entry.place}; tree head {head}, as it was archived.")
 
 
@@ -195,7 +195,7 @@ def verify(desk: CommandContext, against: tuple[str, ...]) -> int:
         desk.out.warn(f"{one.position}  {one.code}  {one.message}")
     found = [{"code": str(one.code), "position": one.position, "message": one.message} for one in findings]
     words = f"{'damaged' if findings else 'sound'}: {counted(head.size, 'event')}; tree head {head}"
-    desk.out.tell({"findings": found, "head": {"size": head.size, "root": head.root_hex}}, words)
+    desk.out.tell({"findings": found, "head": head.to_wire()}, words)
     return 3 if findings else 0
 
 

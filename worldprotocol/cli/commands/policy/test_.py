@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from authority import Policy
     from world.core import Domain
     from worldprotocol.api.config import Config
-    from worldprotocol.testing.suites import CaseResult, Covered, Suite
+    from worldprotocol.testing.coverage_rules import RuleCoverage
+    from worldprotocol.testing.suites import CaseResult, Suite
 
 
 @command("test")
@@ -70,12 +71,12 @@ class _Tested(NamedTuple):
 
     suites: list[Suite]
     cases: list[CaseResult]
-    covered: Covered | None
+    covered: list[RuleCoverage] | None
 
     @property
     def uncovered(self) -> list[dict[str, str]]:
         """What no case reached."""
-        return [] if self.covered is None else list(self.covered.uncovered())
+        return [row for one in self.covered or () for row in one.uncovered()]
 
 
 def _suites(config: Config, files: tuple[str, ...], given: Path | None) -> list[list[Suite]]:
@@ -145,6 +146,8 @@ def _tested(desk: CommandContext, suites: list[Suite], *, covering: bool, strict
 
 
 def _wire(rendered: list[_Tested]) -> dict[str, Any]:
+    from world.model.record import to_wire
+
     cases = [case for one in rendered for case in one.cases]
     return {
         "policies": [
@@ -153,7 +156,7 @@ def _wire(rendered: list[_Tested]) -> dict[str, Any]:
                 "hash": one.suites[0].policy.hash,
                 "files": [str(suite.file.path) for suite in one.suites],
                 "cases": [case.to_wire() for case in one.cases],
-                **({} if one.covered is None else {"coverage": one.covered.to_wire(), "uncovered": one.uncovered}),
+                **({} if one.covered is None else {"coverage": to_wire(one.covered), "uncovered": one.uncovered}),
             }
             for one in rendered
         ],
@@ -191,8 +194,8 @@ def _case_lines(case: CaseResult) -> Iterator[str]:
         yield from (f"  {line}" for line in case.judged.lines())
 
 
-def _coverage_lines(covered: Covered) -> Iterator[str]:
-    for one in covered.to_wire():
+def _coverage_lines(covered: list[RuleCoverage]) -> Iterator[str]:
+    for one in (rule.to_wire() for rule in covered):
         counts = ", ".join(f"{name} {one[name]}" for name in ("decided", "matched", "silent", "failed"))
         yield f"  rule      {one['rule']} [{one['source']}]: {counts}"
         for way in one["branches"]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.model.record import WireForm
 from worldprotocol.cli.commands.prove.archive import archive_wire
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.output import counted
@@ -23,15 +24,17 @@ __all__ = ["CheckedArchives", "check_archives", "naming_archives", "verify_archi
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedArchives:
+class CheckedArchives(WireForm):
     """Archives that were found sound, and to be of the log."""
 
     desk: CommandContext
     archives: Sequence[ArchiveFolder]
+    WIRE: ClassVar = "archives=shown?"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return them as JSON; nothing without archives."""
-        return {"archives": [archive_wire(one) for one in self.archives]} if self.archives else {}
+    @property
+    def shown(self) -> list[dict[str, object]] | None:
+        """The archives as JSON."""
+        return [archive_wire(one) for one in self.archives] or None
 
     def tell(self) -> None:
         """Print a line for each."""

@@ -49,7 +49,7 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
         with whole_file(path) as target:
             head = export_log(world.log, target, after=after, progress=progress, redaction=hidden, every_head=True)
     events = head.size - after
-    rendered = {"file": str(path), "events": events, "head": {"size": head.size, "root": head.root_hex}}
+    rendered = {"file": str(path), "events": events, "head": head.to_wire()}
     desk.out.tell(rendered | _cut_at(after), f"{counted(events, 'event')} in {path}; tree head {head}")
     return 0
 
@@ -72,7 +72,7 @@ def _export_tables(desk: CommandContext, folder: str | None, *, force: bool, rul
         head = export_tables(world.log, Path(folder), after=after, force=force, progress=progress)
     files = [str(file_of(Path(folder), table)) for table in TABLES]
     events = head.size - after
-    rendered = {"files": files, "events": events, "head": {"size": head.size, "root": head.root_hex}}
+    rendered = {"files": files, "events": events, "head": head.to_wire()}
     words = f"{counted(events, 'event')} in {len(files)} tables in {folder}; tree head {head}"
     desk.out.tell(rendered | _cut_at(after), words)
     return 0

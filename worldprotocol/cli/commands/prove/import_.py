@@ -45,7 +45,7 @@ def import_(desk: CommandContext, file: str) -> int:
     rendered: dict[str, Any] = {
         "name": done.name,
         "added": done.added,
-        "head": {"size": head.size, "root": head.root_hex},
+        "head": head.to_wire(),
     }
     if done.salvaged is not None:
         rendered["salvaged"] = {"expected": done.salvaged.expected, "vouched": done.salvaged.vouched}

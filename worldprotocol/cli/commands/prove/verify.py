@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from world.error_codes import ErrorCode
+from world.model.record import WireForm
 from worldprotocol.cli.support.audit_work.options import is_realm, named_logs, workers_of, workers_options
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
@@ -154,8 +155,10 @@ def _answer(one: LogVerification) -> dict[str, Any]:
     return {} if one.report is None else wire_of(one.report)
 
 
-class Saved:
+class Saved(WireForm):
     """The tree heads to compare with, and the keys that signed them."""
+
+    WIRE: ClassVar = "checkpoints=shown?"
 
     def __init__(self, trust: Trusted, earlier: Trusted | None = None) -> None:
         self.trust = trust
@@ -210,11 +213,10 @@ class Saved:
             )
         self.heads += heads
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return what is known of the checkpoints, as JSON."""
-        if not self.checkpoints:
-            return {}
-        return {"checkpoints": [_checkpoint_wire(one, names, self.trust) for one, names in self.checkpoints]}
+    @property
+    def shown(self) -> list[dict[str, Any]] | None:
+        """What is known of the checkpoints, as JSON."""
+        return [_checkpoint_wire(one, names, self.trust) for one, names in self.checkpoints] or None
 
     def in_words(self) -> str:
         """Return what was compared, as the end of a sentence."""

@@ -8,9 +8,8 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from authority import PolicyRegistry
 from world.audit.database_server import RoleRights, role_rights
@@ -20,6 +19,7 @@ from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.engine.clock_state import clock_state
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
+from world.model.record import Record
 from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import VIEW_NAME, VIEW_VERSION
 from world.read_models.leases import Lack, lacks
@@ -49,8 +49,7 @@ MAX_PROBLEMS: Final = 2
 """Complaints of SQLite's own check that are asked for; doctor shows the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Record, frozen=True, omit_defaults=True):
     """One thing looked at.
 
     Args:
@@ -68,11 +67,7 @@ class Check:
     advice: str = ""
     is_damage: bool = False
     is_lost: bool = False
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the check as JSON."""
-        wire: dict[str, Any] = {"check": self.name, "ok": self.ok, "found": self.facts}
-        return wire | ({"advice": self.advice} if self.advice else {})
+    WIRE: ClassVar = "check=name ok found=facts advice"
 
 
 def check_up(desk: CommandContext) -> tuple[list[Check], bool]:
