@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
-from worldprotocol.operations.fields import Name, Reason
-
-HASH: Final = "5b" * 32
-"""A policy hash, for examples."""
+from worldprotocol.operations.fields import HASH, Name, Reason
 
 
 class AdoptPolicy(RequestForm, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from worldprotocol.server.answer_schemas import (
     ACTOR,
-    ANY,
     FLAG,
     HASH,
     HOOK_ANSWER,
@@ -69,26 +68,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         workspace=TEXT,
         subject=TEXT,
     ),
-    "World": shape(
-        "createdBy createdAt contentId schemaHash snapshotHash patches error redacted leaf heads tips",
-        heads=array(TEXT),
-        tips=array(TEXT),
-        worldId=TEXT,
-        parent=or_null(TEXT),
-        height=INT,
-        position=INT,
-        branch=or_null(TEXT),
-        outcome=TEXT,
-        createdBy=or_null(TEXT),
-        createdAt=INT,
-        contentId=TEXT,
-        schemaHash=TEXT,
-        snapshotHash=TEXT,
-        patches=array(OBJECT),
-        error=or_null(OBJECT),
-        redacted=FLAG,
-        leaf=TEXT,
-    ),
     "Event": shape(
         "stream version topic schemaVersion state redacted",
         position=INT,
@@ -131,9 +110,6 @@ _PROPOSAL: Final = {
     "baseWorld": WORLD,
     "submittedAt": 1_767_225_600_000,
 }
-_ROW: Final = {
-    "worldId": WORLD, "parent": None, "height": 0, "position": 6, "branch": "main", "outcome": "completed",
-}  # fmt: skip
 _EVENT: Final = {
     "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
     "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
@@ -254,21 +230,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         shape("callerLeft", inbox=array(ref("Entry")), more=FLAG, callerLeft=array(OBJECT)),
         {"inbox": [_ENTRY], "more": False},
     ),
-    "worlds.list": (shape(worlds=array(ref("World"))), {"worlds": [_ROW]}),
-    "worlds.read": (ref("World"), {**_ROW, "patches": [], "createdBy": None}),
-    "worlds.state": (
-        shape("path", worldId=TEXT, path=TEXT, value=ANY),
-        {"worldId": WORLD, "path": "orders.1.item", "value": "tea"},
-    ),
-    "worlds.computed": (
-        shape(worldId=TEXT, values=OBJECT, byOtherCode=array(TEXT), missing=array(TEXT), why=or_null(TEXT)),
-        {"worldId": WORLD, "values": {"computed.total": 3}, "byOtherCode": [], "missing": [], "why": None},
-    ),
-    "worlds.diff": (
-        shape(a=TEXT, b=TEXT, commonAncestor=TEXT, same=FLAG, changes=array(OBJECT)),
-        {"a": WORLD, "b": HASH, "commonAncestor": WORLD, "same": False, "changes": [{"path": "orders.1"}]},
-    ),
-    "worlds.blame": (OBJECT, {"path": "orders.1.item", "worldId": WORLD}),
     "effects.list": (
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
         {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
@@ -343,7 +304,6 @@ STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "proposals.settle": (200, 202),
     **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
     **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
-    "worlds.state": (200, 304),
 }
 """Statuses of success other than 200 alone."""
 

@@ -29,7 +29,6 @@ from worldprotocol.server.operations import (  # noqa: F401  # they declare the 
     log,
     policies,
     proposals,
-    reading,
     realms,
     runs,
     sessions,

@@ -18,7 +18,6 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.verification import UNAUTHENTICATED, Verification
 from world.klis.session import AgentKey
-from world.read_models.live.sealed_snapshot import archived_upto
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
@@ -87,11 +86,6 @@ class Call(OperationCall):
             service=service,
             operation=operation,
         )
-
-    def left_out(self) -> dict[str, int]:
-        """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
-        upto = 0 if self.view.archived is None else archived_upto(self.hosted.realm.log)
-        return {"archivedUpto": upto} if upto else {}
 
     def keyed(self, key: str | None) -> Verification:
         """Return the caller with the key of its request.

@@ -65,12 +65,6 @@ _ALL: Final = (
         "proposals.settle", "POST", "/proposals/{proposal_id}:settle", _OPERATE, "Resolve an effect that is in doubt"
     ),
     _in_realm("inbox.list", "GET", "/inbox", ("approver", "actor"), "List what waits for the caller"),
-    _in_realm("worlds.list", "GET", "/worlds", READ, "List worlds, newest first"),
-    _in_realm("worlds.read", "GET", "/worlds/{world_id}", READ, "Return a world with its patches"),
-    _in_realm("worlds.state", "GET", "/worlds/{world_id}/state", READ, "Return the data of a world", "whole"),
-    _in_realm("worlds.computed", "GET", "/worlds/{world_id}/computed", READ, "Return computed values", "whole"),
-    _in_realm("worlds.diff", "GET", "/worlds/{world_id}/diff", READ, "Compare a world with another one", "whole"),
-    _in_realm("worlds.blame", "GET", "/worlds/{world_id}/blame", READ, "Return the last change of a path", "whole"),
     _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
     _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
     _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),

@@ -14,6 +14,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.trace import trace_proposal
 from world.state.proposal import TRANSITIONS
+from worldprotocol.operations.worlds import diff_worlds, read_world
 from worldprotocol.server.bodies import Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Call
 from worldprotocol.server.jobs.bodies import JobToCancel, RecheckToStart, WhatIfToStart
@@ -115,10 +116,10 @@ async def _made(opened: PageCall, found: Mapping[str, Any]) -> Any:
     """Return the difference that a proposal made, None where there is none or the caller may not read it."""
     if found["status"] != "completed" or not opened.may("worlds.diff"):
         return None
-    made = await opened.read("worlds.read", {"world_id": found["worldId"]})
+    made = await opened.shown(read_world, {"worldId": found["worldId"]})
     if made.get("parent") is None:
         return None
-    return await opened.read("worlds.diff", {"world_id": made["parent"], "other": made["worldId"]})
+    return await opened.shown(diff_worlds, {"worldId": made["parent"], "with": made["worldId"]})
 
 
 @shows("settle")

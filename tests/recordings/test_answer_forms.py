@@ -1,0 +1,47 @@
+"""The forms of answers have every member of the recorded values that they show."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from msgspec import structs
+
+from tests.support.tables import for_each
+from world.model.actor import ActorRef
+from world.model.decision import DecisionRecord, HumanAnswer, Quorum, RuleOutcome, Ruling, Verdict
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
+from world.model.patch import Patch
+from world.model.snapshot import ErrorSource, ErrorValue
+from world.model.source import SourceEvent
+from world.state.proposal import Status
+from worldprotocol.operations import records, worlds
+from worldprotocol.operations.declaring import AnswerForm
+
+FORMS: dict[Any, type[AnswerForm]] = {
+    ActorRef: records.ActorForm,
+    SourceEvent: records.SourceForm,
+    IntentScope: records.ScopeForm,
+    IntentBody: records.BodyForm,
+    IntentOrigin: records.OriginForm,
+    IntentMeta: records.IntentMetaForm,
+    IntentInstance: records.IntentForm,
+    Quorum: records.QuorumForm,
+    RuleOutcome: records.OutcomeForm,
+    Ruling: records.RulingForm,
+    DecisionRecord: records.DecisionForm,
+    HumanAnswer: records.GivenAnswer,
+    ErrorSource: records.ErrorPlace,
+    ErrorValue: records.ErrorForm,
+    Patch: worlds.PatchForm,
+}
+
+
+@for_each("record", FORMS, ids=[one.__name__ for one in FORMS])
+def test_a_form_has_the_members_of_the_recorded_value(record: Any) -> None:
+    form = FORMS[record]
+    assert {one.encode_name for one in structs.fields(record)} == {one.encode_name for one in structs.fields(form)}
+
+
+def test_the_words_of_forms_are_those_of_the_engine() -> None:
+    assert get_args(Status) == get_args(records.ProposalStatus)
+    assert get_args(Verdict) == get_args(records.VerdictWord)
