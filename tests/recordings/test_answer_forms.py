@@ -7,6 +7,7 @@ from typing import Any, get_args
 from msgspec import structs
 
 from tests.support.tables import for_each
+from world.events.resource_values import ChangedResource, ObservedEffect, ResourceClaim, UndeclaredEffect
 from world.model.actor import ActorRef
 from world.model.decision import DecisionRecord, HumanAnswer, Quorum, RuleOutcome, Ruling, Verdict
 from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
@@ -14,7 +15,7 @@ from world.model.patch import Patch
 from world.model.snapshot import ErrorSource, ErrorValue
 from world.model.source import SourceEvent
 from world.state.proposal import Status
-from worldprotocol.operations import records, worlds
+from worldprotocol.operations import fields, records, runs, worlds
 from worldprotocol.operations.declaring import AnswerForm
 
 FORMS: dict[Any, type[AnswerForm]] = {
@@ -33,6 +34,10 @@ FORMS: dict[Any, type[AnswerForm]] = {
     ErrorSource: records.ErrorPlace,
     ErrorValue: records.ErrorForm,
     Patch: worlds.PatchForm,
+    ResourceClaim: fields.NamedClaim,
+    ObservedEffect: runs.ObservedForm,
+    UndeclaredEffect: runs.ViolationForm,
+    ChangedResource: runs.ChangeForm,
 }
 
 

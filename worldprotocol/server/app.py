@@ -30,7 +30,6 @@ from worldprotocol.server.operations import (  # noqa: F401  # they declare the 
     policies,
     proposals,
     realms,
-    runs,
     sessions,
     tiles,
 )
