@@ -280,6 +280,7 @@ REPEATED: dict[str, Callable[[Served], Repeated]] = {
     "tokens.revoke": _revoke_token,
     "keys.register": _key,
     "keys.revoke": _revoke_key,
+    "policies.ask": lambda _: Repeated("aud", "/policies:ask", {"actor": "kid", "action": "order.place"}),
     "effects.claim": _claim,
     "effects.heartbeat": _extend,
     "effects.complete": _complete,

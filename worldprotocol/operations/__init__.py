@@ -10,19 +10,18 @@ from __future__ import annotations
 from worldprotocol.operations.calling import OperationCall
 from worldprotocol.operations.declaring import (
     REALM,
-    UNHASHED,
     AnswerForm,
     Awaited,
     Example,
     Operation,
     Paged,
     RequestForm,
+    Unhashed,
     operation,
 )
 
 __all__ = [
     "REALM",
-    "UNHASHED",
     "AnswerForm",
     "Awaited",
     "Example",
@@ -30,5 +29,6 @@ __all__ = [
     "OperationCall",
     "Paged",
     "RequestForm",
+    "Unhashed",
     "operation",
 ]

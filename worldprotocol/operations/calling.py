@@ -181,6 +181,5 @@ def _digest(operation: Declared[Q, A], request: Q) -> str:
     """Return the digest by which equal requests are recognised."""
     from world.model.canonical_json import canonical_bytes
 
-    left_out = {one.encode_name for one in operation.unhashed}
-    hashed = {name: value for name, value in to_builtins(request).items() if name not in left_out}
+    hashed = {name: value for name, value in to_builtins(request).items() if name not in operation.unhashed}
     return sha256(canonical_bytes([operation.name, hashed])).hexdigest()[:DIGEST_DIGITS]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
-from msgspec import Meta, Struct, structs
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from world.events.verification import Right
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "REALM",
-    "UNHASHED",
     "AnswerForm",
     "Awaited",
     "Declared",
@@ -22,14 +22,12 @@ __all__ = [
     "Operation",
     "Paged",
     "RequestForm",
+    "Unhashed",
     "operation",
 ]
 
 REALM: Final = "/v1/realms/{realm}"
 """Beginning of the path of an operation on a realm."""
-
-UNHASHED: Final = Meta(extra={"unhashed": True})
-"""Annotation of a member that says how a write is answered, not what it writes: it is a parameter of the query."""
 
 
 class RequestForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -40,9 +38,12 @@ class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """Base of answers and of what they consist of: a member without a default is always shown."""
 
 
-def _unhashed(request: type[RequestForm]) -> tuple[structs.FieldInfo, ...]:
-    """Return the members of a type of requests that are annotated as ``UNHASHED``."""
-    return tuple(one for one in structs.fields(request) if UNHASHED in getattr(one.type, "__metadata__", ()))
+class Unhashed:
+    """Marks a member of a request that does not belong to its meaning: ``Annotated[Seconds, Unhashed]``.
+
+    A repeated request may have another value of it, such as another time to wait. It is a parameter of the query, also
+    where the request has a body.
+    """
 
 
 Q = TypeVar("Q", bound=RequestForm)
@@ -153,7 +154,6 @@ class Declared(Operation, Generic[Q, A]):
         again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
             finds by itself that nothing is left to do.
         awaited: what a request waits for; None for one that does not wait.
-        unhashed: the members of requests that are annotated as ``UNHASHED``; those of a write only.
         page: how the list is read in parts; None for an answer that is whole.
         etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
@@ -167,16 +167,27 @@ class Declared(Operation, Generic[Q, A]):
     records: tuple[str, ...] = ()
     again: Again[Q, A] | None = None
     awaited: Awaited[Q, A] | None = None
-    unhashed: tuple[structs.FieldInfo, ...] = ()
     page: Paged | None = None
     etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
     statuses: tuple[int, ...] = (200,)
 
     @property
+    def unhashed(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
+        return _unhashed(self.request)
+
+    @property
     def is_write(self) -> bool:
         """Whether it may record events, so that a caller may give a key to a request."""
         return self.method == "POST"
+
+
+@cache
+def _unhashed(request: type[RequestForm]) -> frozenset[str]:
+    hints = get_type_hints(request, include_extras=True)
+    members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return frozenset(member for name, member in members if Unhashed in getattr(hints[name], "__metadata__", ()))
 
 
 Kind = Literal["whole", "personal"]
@@ -252,7 +263,6 @@ def operation(
             records=tuple(records.split()),
             again=again,
             awaited=options.get("awaited"),
-            unhashed=_unhashed(type(request)) if method == "POST" else (),
             page=page,
             etag=options.get("etag"),
             status=options.get("status"),

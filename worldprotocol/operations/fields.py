@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from worldprotocol.operations.declaring import UNHASHED, AnswerForm, RequestForm
+from worldprotocol.operations.declaring import AnswerForm, RequestForm, Unhashed
 
 __all__ = [
     "HASH",
@@ -41,7 +41,7 @@ Position = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0, le=3_600)]
 Limit = Annotated[int, Meta(ge=1, le=500, description="Most entries of the answer.")]
 History = Annotated[bool, Meta(description="Add the events of the proposal, as the log holds them.")]
-ShownHistory = Annotated[History, UNHASHED]
+ShownHistory = Annotated[History, Unhashed]
 At = Annotated[
     str,
     Meta(

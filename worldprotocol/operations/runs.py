@@ -118,7 +118,7 @@ class ObservedForm(NamedClaim, frozen=True, kw_only=True):
 
 
 class ViolationForm(NamedClaim, frozen=True, kw_only=True):
-    """A side effect that was not declared: whether it was prevented, what the run was told, and what it declared."""
+    """An undeclared side effect: whether it was prevented, the error that the run received, and what it declared."""
 
     depth: str
     blocked: bool

@@ -27,7 +27,6 @@ from worldprotocol.server.operations import (  # noqa: F401  # they declare the 
     hooks,
     jobs,
     log,
-    policies,
     proposals,
     realms,
     sessions,

@@ -89,15 +89,16 @@ def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, 
     Raises:
         RefusedError: ``INVALID_VALUE`` for one that is not valid, or that the body has.
     """
-    members = {one.encode_name: one.type for one in operation.unhashed}
-    for name in members:
+    found = {}
+    for one in msgspec.structs.fields(operation.request) if operation.unhashed else ():
+        name = one.encode_name
+        if name not in operation.unhashed:
+            continue
         if name in given:
             raise invalid(f"body.{name}", "It is a parameter of the query")
-    found = {}
-    for name, kind in members.items():
         if name in request.query_params:
             try:
-                found[name] = msgspec.convert(request.query_params[name], kind, strict=False)
+                found[name] = msgspec.convert(request.query_params[name], one.type, strict=False)
             except msgspec.ValidationError as error:
                 raise invalid(f"query.{name}", str(error)) from None
     return found

@@ -252,7 +252,6 @@ def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
     """Return the parameters of an operation, and its body if it has one."""
     names, components = _schemas()
     schema, example = components[names[operation.request]], to_builtins(operation.example.request)
-    shown = {one.name for one in operation.unhashed}
     parameters: list[dict[str, Any]] = []
     properties: dict[str, Any] = {}
     for field in structs.fields(operation.request):
@@ -260,7 +259,7 @@ def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
         if f"{{{field.name}}}" in operation.path:
             parameters.append(_parameter(field.name, "path", property_, is_required=True))
             example.pop(name, None)
-        elif operation.is_write and field.name not in shown:
+        elif operation.is_write and name not in operation.unhashed:
             properties[name] = property_
         else:
             parameters.append(_parameter(name, "query", property_, is_required=field.required))

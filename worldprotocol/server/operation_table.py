@@ -112,8 +112,6 @@ _ALL: Final = (
     _in_realm("jobs.read", "GET", "/jobs/{job_id}", _AUDIT, "Return a job with its result"),
     _in_realm("jobs.stream", "GET", "/jobs/{job_id}/stream", _AUDIT, "Stream the progress of a job (SSE)", "waits"),
     _in_realm("jobs.cancel", "POST", "/jobs/{job_id}:cancel", _AUDIT, "Cancel a job"),
-    _in_realm("policies.list", "GET", "/policies", READ, "List the policies in force", "whole"),
-    _in_realm("policies.read", "GET", "/policies/{named}", READ, "Return a version of a policy", "whole"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
