@@ -37,11 +37,7 @@ _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver",
 
 _ALL: Final = (
     Operation("realms.list", "GET", "/v1/realms", RIGHTS, "List the realms in which the caller has a right"),
-    _in_realm("realms.read", "GET", "", RIGHTS, "Return name, head, branches and size of a realm"),
     Operation("realms.identity", "GET", f"{REALM}/identity", (), "Return the id of a realm's log", is_public=True),
-    _in_realm(
-        "actions.list", "GET", "/actions", ("actor", *READ), "List the actions available to the caller", "personal"
-    ),
     _in_realm("intents.submit", "POST", "/intents", _ACT, "Submit an intent as the caller", "waits"),
     _in_realm("events.project", "POST", "/events", _ACT, "Project a source event to an intent of the caller", "waits"),
     _in_realm("proposals.list", "GET", "/proposals", PROPOSALS, "List proposals in the order of submission"),
