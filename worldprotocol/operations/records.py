@@ -16,9 +16,13 @@ __all__ = [
     "ACTOR",
     "PROPOSAL",
     "ActorForm",
+    "BodyForm",
+    "Choice",
     "DecisionForm",
     "ErrorForm",
+    "GivenAnswer",
     "LoggedForm",
+    "OutcomeForm",
     "ProposalForm",
     "ProposalStatus",
     "RulingForm",
@@ -208,12 +212,12 @@ class LoggedForm(AnswerForm, frozen=True, kw_only=True):
     """An event of the log; one that rules of redaction hide has its position and its leaf hash alone."""
 
     position: int
-    leaf: str | None = None
     stream: str | None = None
     version: int | None = None
     topic: str | None = None
     schema_version: int | None = None
     state: dict[str, Any] | None = None
+    leaf: str | None = None
     redacted: bool | None = None
 
 
@@ -223,9 +227,9 @@ class ProposalForm(AnswerForm, frozen=True, kw_only=True):
     ``history`` has its events where they are asked for, and ``position`` that of its submission in lists.
     """
 
+    position: int | None = None
     proposal_id: str
     status: ProposalStatus
-    position: int | None = None
     actor: ActorForm | None = None
     intent: IntentForm | None = None
     branch: str | None = None

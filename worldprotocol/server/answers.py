@@ -79,25 +79,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         state=OBJECT,
         redacted=FLAG,
     ),
-    "Entry": shape(
-        "history",
-        history=array(ref("Event")),
-        proposalId=TEXT,
-        actor=OBJECT,
-        wants=OBJECT,
-        branch=TEXT,
-        since=INT,
-        deadline=or_null(INT),
-        overdue=FLAG,
-        onTimeout=or_null(TEXT),
-        waitsFor=array(TEXT),
-        authority=TEXT,
-        reason=TEXT,
-        rules=array(OBJECT),
-        answers=array(OBJECT),
-        preview=OBJECT,
-        shown=TEXT,
-    ),
 }
 """Schemas that several answers share."""
 
@@ -113,17 +94,6 @@ _PROPOSAL: Final = {
 _EVENT: Final = {
     "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
     "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
-}  # fmt: skip
-_ENTRY: Final[dict[str, Any]] = {
-    "proposalId": ID, "actor": ACTOR, "wants": {"type": "order.place", "input": {"item": "tea"}}, "branch": "main",
-    "since": 1_767_225_600_000, "deadline": None, "overdue": False, "onTimeout": "reject", "waitsFor": ["ann"],
-    "authority": "hitl", "reason": "a person decides", "rules": [], "answers": [],
-    "preview": {
-        "status": "completed", "onWorld": WORLD, "changes": [{"path": "orders.1", "after": {"item": "tea"}}],
-        "moreChanges": False, "changesHash": HASH, "error": None, "effects": [],
-        "leases": [{"predicate": "MUTATES", "resource": "STATE:main/orders"}],
-    },
-    "shown": HASH,
 }  # fmt: skip
 _CLAIM: Final = {
     "claimId": ID, "proposalId": ID, "idempotencyKey": "order-17:" + HASH, "token": 19, "attempt": 1,
@@ -161,33 +131,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "events.project": (
         shape(projectionId=or_null(TEXT), reason=or_null(TEXT), proposal=or_null(ref("Proposal"))),
         {"projectionId": "orders", "reason": None, "proposal": _PROPOSAL},
-    ),
-    "proposals.list": (
-        shape("archivedUpto", proposals=array(ref("Proposal")), archivedUpto=INT, next=or_null(INT)),
-        {"proposals": [{"position": 9, **_PROPOSAL}], "next": None},
-    ),
-    "proposals.read": _ANSWERED,
-    "proposals.preview": (
-        shape(
-            status=TEXT,
-            onWorld=TEXT,
-            changes=array(OBJECT),
-            moreChanges=FLAG,
-            changesHash=TEXT,
-            error=or_null(OBJECT),
-            effects=array(OBJECT),
-            leases=array(OBJECT),
-            before=OBJECT,
-            after=OBJECT,
-        ),
-        {**_ENTRY["preview"], "before": {"orders": {}}, "after": {"orders": {"1": {"item": "tea"}}}},
-    ),
-    "proposals.answer": _ANSWERED,
-    "proposals.cancel": _ANSWERED,
-    "proposals.settle": _ANSWERED,
-    "inbox.list": (
-        shape("callerLeft", inbox=array(ref("Entry")), more=FLAG, callerLeft=array(OBJECT)),
-        {"inbox": [_ENTRY], "more": False},
     ),
     "effects.list": (
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
@@ -258,9 +201,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
 STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "intents.submit": (200, 202),
     "events.project": (200, 202),
-    "proposals.answer": (200, 202),
-    "proposals.cancel": (200, 202),
-    "proposals.settle": (200, 202),
     **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
     **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
 }
@@ -269,9 +209,6 @@ STATUSES: Final[dict[str, tuple[int, ...]]] = {
 BODIES: Final[dict[str, Any]] = {
     "intents.submit": {"type": "order.place", "input": {"item": "tea"}},
     "events.project": {"kind": "api", "eventId": "mail-17", "payload": {"text": "one tea"}},
-    "proposals.answer": {"choice": "approve", "reason": "agreed"},
-    "proposals.cancel": {"reason": "no longer wanted"},
-    "proposals.settle": {"choice": "fail", "reason": "the supplier has no record of it"},
     "effects.claim": {"worker": "mailer-1", "types": ["mail.send"]},
     "effects.heartbeat": {"claim": _CLAIM},
     "effects.found": {"doubt": _DOUBT, "report": {"result": {"value": {"receipt": "r-1"}}}},

@@ -26,7 +26,6 @@ from worldprotocol.server.operations import (  # noqa: F401  # they declare the 
     hooks,
     jobs,
     log,
-    proposals,
     realms,
     sessions,
     tiles,

@@ -21,11 +21,9 @@ from world.klis.session import AgentKey
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
-from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
 from worldprotocol.operations import OperationCall
 from worldprotocol.operations.visibility import Visibility
-from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.request_body import body_of
 from worldprotocol.server.service import HostedRealm, Service
@@ -94,14 +92,6 @@ class Call(OperationCall):
             RefusedError: ``INVALID_VALUE`` for a text that is no key.
         """
         return self.verified if key is None else structs.replace(self.verified, key=check_key(key))
-
-    def acting(self, key: str | None) -> Realm:
-        """Return the realm for the caller of a request with a key, of which a repetition records nothing.
-
-        Raises:
-            RefusedError: as ``keyed``.
-        """
-        return caller_realm(self.hosted.realm, self.keyed(key), self.hosted.request_keys)
 
     @property
     def waits(self) -> AbstractContextManager[None]:

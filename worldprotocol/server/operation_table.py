@@ -17,7 +17,6 @@ from worldprotocol.operations.registry import declared_operations
 __all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "all_operations", "handles"]
 
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
-PROPOSALS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver")
 
 
 def _in_realm(name: str, method: str, path: str, rights: tuple[Right, ...], summary: str, kind: str = "") -> Operation:
@@ -40,27 +39,6 @@ _ALL: Final = (
     Operation("realms.identity", "GET", f"{REALM}/identity", (), "Return the id of a realm's log", is_public=True),
     _in_realm("intents.submit", "POST", "/intents", _ACT, "Submit an intent as the caller", "waits"),
     _in_realm("events.project", "POST", "/events", _ACT, "Project a source event to an intent of the caller", "waits"),
-    _in_realm("proposals.list", "GET", "/proposals", PROPOSALS, "List proposals in the order of submission"),
-    _in_realm("proposals.read", "GET", "/proposals/{proposal_id}", PROPOSALS, "Return a proposal", "waits"),
-    _in_realm("proposals.preview", "GET", "/proposals/{proposal_id}/preview", READ, "Preview an approval", "whole"),
-    _in_realm(
-        "proposals.answer",
-        "POST",
-        "/proposals/{proposal_id}:answer",
-        ("approver", "actor"),
-        "Answer a waiting proposal as the caller; an actor may only reply to questions on its own",
-    ),
-    _in_realm(
-        "proposals.cancel",
-        "POST",
-        "/proposals/{proposal_id}:cancel",
-        ("operator", "actor"),
-        "Cancel a proposal; an actor may only withdraw its own undecided ones",
-    ),
-    _in_realm(
-        "proposals.settle", "POST", "/proposals/{proposal_id}:settle", _OPERATE, "Resolve an effect that is in doubt"
-    ),
-    _in_realm("inbox.list", "GET", "/inbox", ("approver", "actor"), "List what waits for the caller"),
     _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
     _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
     _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),
