@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,15 @@ from msgspec import defstruct
 
 from tests.server.kiosk import kiosk
 from tests.server.served import PATH, Served
+from world.model.immutable_json import FrozenDict
 from worldprotocol.api.realm import Realm
 from worldprotocol.operations import AnswerForm, Paged, operation
 from worldprotocol.operations.access import LOST, CreateToken, _lost_token
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.leases import list_leases
 from worldprotocol.operations.registry import SUBJECTS, declared_operations
-from worldprotocol.operations.worlds import ListedWorlds
+from worldprotocol.operations.worlds import ListedWorlds, StateValue
+from worldprotocol.server.call import answer
 from worldprotocol.server.openapi import _schemas_of
 
 RELEASE = {"leaseIds": ["none"], "sessionId": "s-1"}
@@ -302,3 +305,10 @@ def test_a_page_without_its_members_is_refused() -> None:
     example = (list_leases.example.request, list_leases.example.answer)
     with pytest.raises(TypeError, match="before"):
         operation("leases.some", "GET /some", "reader", example=example, page=Paged("leases", "before"))
+
+
+def test_an_answer_is_written_from_its_struct_and_repeats_any_text() -> None:
+    whole: Any = answer(StateValue(world_id="w", value={"a": [1, 2.5, None], "b": FrozenDict({"c": "é"})}))
+    assert whole.body == '{"worldId":"w","value":{"a":[1,2.5,null],"b":{"c":"é"}}}'.encode()
+    lone: Any = answer(StateValue(world_id="w", value="\ud800"))
+    assert json.loads(lone.body) == {"worldId": "w", "value": "\ud800"}

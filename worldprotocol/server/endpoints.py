@@ -42,7 +42,7 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
         headers = _headers(operation, request, done)
         if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return answer(msgspec.to_builtins(done), 200 if operation.status is None else operation.status(done), headers)
+        return answer(done, 200 if operation.status is None else operation.status(done), headers)
 
     handle.__doc__ = operation.run.__doc__
     return handle
