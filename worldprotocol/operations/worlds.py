@@ -194,7 +194,7 @@ def read_world(call: OperationCall, request: ReadWorld) -> WorldDetails:
 class ReadState(ReadWorld, frozen=True, kw_only=True):
     """A world and a path in its data; absent, all of them."""
 
-    path: ValuePath | None = None
+    path: Annotated[str, Meta(max_length=4_000, description="Dotted path, such as `orders.7.item`.")] | None = None
 
 
 class StateValue(AnswerForm, frozen=True, kw_only=True):
