@@ -136,7 +136,10 @@ def explain_proposal(call: OperationCall, request: ExplainProposal) -> Explanati
     _check_named(call, request.named)
     realm, then = call.hosted.realm, call.moment(request.at)
     proposal_id, found = find_explained(then, request.named)
-    code = LoadedCode(lambda: realm._composed.domain, realm._composed.policies.get)
+    code = LoadedCode(
+        lambda: realm._composed.domain,
+        lambda name: realm._composed.policies.get(name),  # noqa: PLW0108  # a realm that only reads has none
+    )
     wire = {
         "proposal": None if proposal_id is None else explained(then, proposal_id, code),
         "verdict": None if found is None else verdict_wire(then, *found),
