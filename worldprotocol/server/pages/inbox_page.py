@@ -56,7 +56,7 @@ async def inbox(
     left: Annotated[bool, Query(alias="caller-left")] = False,
 ) -> Response:
     """Show what waits for the caller, earliest deadline first, or the calls whose callers left."""
-    opened = await open_page(request, "inbox.list")
+    opened = await open_page(request, "proposals.answer")
     if left:
         found = await opened.shown(list_inbox, {"limit": MOST, "callerLeft": True})
         return await opened.show("caller_left", {"title": "Caller left", "calls": found["callerLeft"]})
@@ -171,8 +171,8 @@ def waiting_state(call: Call) -> str:
 @shows("inbox_stream")
 async def inbox_stream(request: Request, seen: Annotated[str, Query(max_length=64)] = "") -> Response:
     """Stream an event whenever the inbox of the caller may show something else (SSE)."""
-    opened = await open_page(request, "inbox.list")
-    call = opened.of("inbox.list")
+    opened = await open_page(request, "proposals.answer")
+    call = opened.of("proposals.answer")
     call.check_waits()
     return event_source(_changes(call, seen))
 
