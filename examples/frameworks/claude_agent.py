@@ -16,7 +16,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_s
 from examples.frameworks.desk import CALLS, REQUEST, TOOLS, Books, desk_realm, folder_of, show_waiting
 from examples.frameworks.scripted_messages import scripted_messages
 from worldprotocol.agents.frameworks.claude_agent import GovernedHooks
-from worldprotocol.agents.waiting_words import waits_for
+from worldprotocol.api.waiting.waiting_words import waits_for
 
 PREFIX = "mcp__desk__"
 

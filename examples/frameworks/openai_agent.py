@@ -17,7 +17,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 
 from examples.frameworks.desk import CALLS, REQUEST, TOOLS, Books, desk_realm, folder_of, show_waiting
 from worldprotocol.agents.frameworks.openai_agents import GovernedFunctionTools
-from worldprotocol.agents.waiting_words import waits_for
+from worldprotocol.api.waiting.waiting_words import waits_for
 
 
 class ScriptedModel(Model):

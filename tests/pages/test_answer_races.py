@@ -17,10 +17,10 @@ from world.events.verification import Verification
 from worldprotocol import Domain, set_
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
-from worldprotocol.server.bodies import AnswerToGive
+from worldprotocol.operations.inbox import inbox_entry
+from worldprotocol.operations.proposals import AnswerProposal, give_answer
 from worldprotocol.server.call import Call
 from worldprotocol.server.operation_table import OPERATIONS
-from worldprotocol.server.operations.proposals import give_answer, inbox_entry
 from worldprotocol.server.service import RealmToServe, Service
 
 VERIFIED = Verification(method="peer", actor_id="ann")
@@ -102,10 +102,10 @@ def raced(realm: Realm, gate: Gate, meanwhile: Any) -> RefusedError | None:
     proposal = realm.act("bot", "slip.write", {"name": "gated"})
     call = a_call(realm)
     shown = inbox_entry(call, proposal, 0)["shown"]
-    body = AnswerToGive(choice="approve", shown=shown)
+    wanted = AnswerProposal(proposal_id=proposal.proposal_id, choice="approve", shown=shown)
     gate.close()
     with ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(give_answer, call, VERIFIED, proposal.proposal_id, body)
+        answering = pool.submit(give_answer, call, wanted)
         try:
             assert gate.reached.wait(30)
             meanwhile(proposal.proposal_id)
@@ -142,5 +142,5 @@ def test_an_answer_holds_where_the_head_moved_and_an_approval_does_the_same(real
 
 def test_an_answer_without_a_hash_is_compared_with_nothing(realm: Realm, gate: Gate) -> None:
     proposal = realm.act("bot", "slip.write", {"name": "free"})
-    give_answer(a_call(realm), VERIFIED, proposal.proposal_id, AnswerToGive(choice="approve"))
+    give_answer(a_call(realm), AnswerProposal(proposal_id=proposal.proposal_id, choice="approve"))
     assert answered(realm) == [("approve", "ann")]

@@ -22,7 +22,7 @@ from world.events.proposal_events import DecisionMade
 from worldprotocol.export.proofs.checkpoint import Trusted
 from worldprotocol.export.proofs.note import VerifierKey
 from worldprotocol.export.proofs.receipt import check_proof
-from worldprotocol.server.operations import policies
+from worldprotocol.operations import policies
 
 pytestmark = pytest.mark.slow
 

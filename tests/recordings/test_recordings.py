@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from msgspec import convert, to_builtins
 from starlette.routing import compile_path
 
 from tests.recordings.__main__ import COMMANDS, DESCRIPTION, HELP, REQUESTS
 from tests.recordings.performing import commands, new_app, performed, shown_description, shown_help
 from tests.recordings.realms import LOGS, RecordedRealm, prepared
 from tests.recordings.transcript import Example, read
+from worldprotocol.operations import explanations, inbox, policies, proposals, realms, runs, worlds
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 
 ACTED = [one for file in COMMANDS for one in read(file)]
 REQUESTED = read(REQUESTS)
+WHOLE = (explanations, inbox, policies, proposals, realms, runs, worlds)
+"""Modules of operations that make answers of JSON."""
+
 ONLY = "# only "
 """How the note of an example begins that has no answer but a refusal, or no refusal."""
 
 
 @pytest.fixture(scope="module")
-def realms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RecordedRealm]:
+def copied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RecordedRealm]:
     """Return the realms that are copied."""
     return {name: prepared(name, tmp_path_factory.mktemp(name)) for name in LOGS}
 
@@ -36,12 +42,19 @@ def app() -> FastAPI:
     return new_app()
 
 
-def same(recorded: str, found: str, of: str) -> None:
+def same(expected: str, found: str, of: str) -> None:
     """Fail with the difference and with what records it."""
-    lines = difflib.unified_diff(recorded.splitlines(), found.splitlines(), "recorded", "found", lineterm="")
-    if recorded != found:
+    lines = difflib.unified_diff(expected.splitlines(), found.splitlines(), "recorded", "found", lineterm="")
+    if expected != found:
         wanted = f"If this is wanted: .venv/bin/python -m tests.recordings '{of}'"
         pytest.fail("\n".join([*lines, wanted]), pytrace=False)
+
+
+def converted(wire: Any, kind: Any) -> Any:
+    """Check that ``msgspec.convert`` loses no member: those that the type does not have are left out."""
+    made = convert(wire, kind)
+    assert to_builtins(made) == to_builtins(wire)
+    return made
 
 
 def named(examples: list[Example]) -> list[str]:
@@ -49,16 +62,18 @@ def named(examples: list[Example]) -> list[str]:
 
 
 @pytest.mark.parametrize("example", ACTED, ids=named(ACTED))
-def test_a_command_prints_what_is_recorded(example: Example, realms: dict[str, RecordedRealm], tmp_path: Path) -> None:
-    found = performed(example, realms[example.realm], tmp_path / "realm")
+def test_a_command_prints_what_is_recorded(example: Example, copied: dict[str, RecordedRealm], tmp_path: Path) -> None:
+    found = performed(example, copied[example.realm], tmp_path / "realm")
     same(example.text, found, f"{example.name} @")
 
 
 @pytest.mark.parametrize("example", REQUESTED, ids=named(REQUESTED))
 def test_a_request_is_answered_as_recorded(
-    example: Example, realms: dict[str, RecordedRealm], app: FastAPI, tmp_path: Path
+    example: Example, copied: dict[str, RecordedRealm], app: FastAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = performed(example, realms[example.realm], tmp_path / "realm", app)
+    for module in WHOLE:
+        monkeypatch.setattr(module, "convert", converted)
+    found = performed(example, copied[example.realm], tmp_path / "realm", app)
     same(example.text, found, f"{example.name} @")
 
 

@@ -1,7 +1,8 @@
-"""Operations on leases and access: bad input, repeated requests, and operations of installed packages."""
+"""Declared operations: bad input, repeated requests, pages, and what each caller may read."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,15 +12,20 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import defstruct
 
 from tests.server.kiosk import kiosk
 from tests.server.served import PATH, Served
+from world.model.immutable_json import FrozenDict
 from worldprotocol.api.realm import Realm
-from worldprotocol.operations import operation
+from worldprotocol.operations import AnswerForm, Paged, operation
 from worldprotocol.operations.access import LOST, CreateToken, _lost_token
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.leases import list_leases
 from worldprotocol.operations.registry import SUBJECTS, declared_operations
+from worldprotocol.operations.worlds import ListedWorlds, StateValue
+from worldprotocol.server.call import answer
+from worldprotocol.server.openapi import _schemas_of
 
 RELEASE = {"leaseIds": ["none"], "sessionId": "s-1"}
 
@@ -179,3 +185,130 @@ def test_a_declaration_at_fault_is_refused() -> None:
         operation("leases.some", "GET /some", "reader", example=example, **given)
     with pytest.raises(TypeError, match="again"):
         operation("leases.some", "POST /some", "reader", example=example, records="verdict.given")
+
+
+def pages(served: Served, path: str, actor: str, rows: str) -> list[Any]:
+    """Return the rows of a list, read one by one by the header field that names the next page."""
+    found = []
+    with served.client(actor) as client:
+        following = f"{PATH}{path}{'&' if '?' in path else '?'}limit=1"
+        while following:
+            answer = client.get(following)
+            assert len(answer.json()[rows]) <= 1
+            found += answer.json()[rows]
+            following = answer.links.get("next", {}).get("url", "")
+            assert (answer.json()["next"] is None) == (not following)
+    return found
+
+
+@pytest.fixture(scope="module")
+def forked(served: Served) -> str:
+    """Return a world that has children on three branches, of which the oldest one has a child."""
+    base = sent(served, "/worlds/HEAD", "aud", method="GET").json()["worldId"]
+    for name in ("fork-1", "fork-2"):
+        assert sent(served, "/branches", json={"name": name, "worldId": base}).status_code == 201
+    for number, branch in enumerate(("main", "fork-1", "fork-2", "main")):
+        order = {"type": "order.place", "input": {"item": "tea", "number": f"fork-{number}"}, "branch": branch}
+        assert sent(served, "/intents", "kid", json=order).json()["status"] == "completed"
+    return str(base)
+
+
+def test_the_descendants_of_a_world_are_listed_newest_first(served: Served, forked: str) -> None:
+    path = f"/worlds?under={forked}&depth=2"
+    whole = sent(served, path, "aud", method="GET").json()["worlds"]
+    assert [(one["branch"], one["parent"] == forked) for one in whole] == [
+        ("main", False),
+        ("fork-2", True),
+        ("fork-1", True),
+        ("main", True),
+    ]
+    assert pages(served, path, "aud", "worlds") == whole
+
+
+@pytest.mark.parametrize(
+    ("path", "rows"), [("/worlds", "worlds"), ("/worlds?branch=fork-1", "worlds"), ("/proposals", "proposals")]
+)
+def test_pages_of_a_list_are_its_parts(served: Served, forked: str, path: str, rows: str) -> None:
+    whole = sent(served, f"{path}{'&' if '?' in path else '?'}limit=500", "aud", method="GET").json()
+    assert whole["next"] is None
+    assert len(whole[rows]) > 1
+    assert pages(served, path, "aud", rows) == whole[rows]
+
+
+@pytest.fixture(scope="module")
+def asked(served: Served) -> list[str]:
+    """Return proposals that wait for ann or bob."""
+    orders = [
+        {"type": "order.place", "input": {"item": "tea", "number": f"asked-{number}"}, "scopeProposal": scope}
+        for number in range(3)
+        for scope in [{"allowedPaths": [f"orders.asked-{number}"]}]
+    ]
+    return [sent(served, "/intents", "bot", json=order).json()["proposalId"] for order in orders]
+
+
+def test_an_inbox_is_read_in_parts_and_by_readers_whole(served: Served, asked: list[str]) -> None:
+    own = sent(served, "/inbox", "ann", method="GET").json()
+    names = [one["proposalId"] for one in own["inbox"]]
+    assert set(asked) <= set(names)
+    assert (own["next"], "held" in own) == (None, False)
+    assert [one["proposalId"] for one in pages(served, "/inbox", "ann", "inbox")] == names
+    whole = sent(served, "/inbox", "aud", method="GET").json()  # an auditor can answer nothing
+    assert [one["proposalId"] for one in whole["inbox"]] == names
+    assert whole["held"] == []
+    assert sent(served, "/inbox?all=true", "aud", method="GET").json() == whole
+    assert sent(served, "/inbox?all=false", "aud", method="GET").json()["inbox"] == []
+    refused = sent(served, "/inbox?all=true", "kid", method="GET")
+    assert (refused.status_code, refused.json()["code"]) == (403, "RIGHT_MISSING")
+
+
+@pytest.mark.parametrize("cursor", ["none", "7", "x.1.y", "none.1", "1.x.y", f"{'9' * 20}.1.y"])
+def test_a_text_that_is_no_cursor_of_an_inbox_is_refused(served: Served, cursor: str) -> None:
+    answer = sent(served, f"/inbox?after={cursor}", "ann", method="GET")
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_VALUE")
+
+
+def test_how_a_write_is_answered_is_a_parameter_and_no_part_of_the_request(served: Served, asked: list[str]) -> None:
+    path, body, headers = f"/proposals/{asked[0]}:answer", {"choice": "approve"}, {"Idempotency-Key": "shown-history"}
+    first = sent(served, f"{path}?history=true", "ann", json=body, headers=headers).json()
+    again = sent(served, path, "ann", json=body, headers=headers).json()
+    assert first["history"]
+    assert first | {"history": None} == again | {"history": None}
+    assert "history" not in again
+    refused = sent(served, path, "ann", json={**body, "history": True})
+    assert refused.json()["details"]["faults"][0]["path"] == "body.history"
+    assert sent(served, f"{path}?history=x", "ann", json=body).json()["code"] == "INVALID_VALUE"
+
+
+def test_an_explanation_is_for_those_who_may_read_the_proposal(served: Served, asked: list[str]) -> None:
+    for part in ("explanation", "trace"):
+        for actor, code in (("bot", None), ("bob", None), ("aud", None), ("kid", "UNKNOWN_PROPOSAL")):
+            answer = sent(served, f"/proposals/{asked[1]}/{part}", actor, method="GET")
+            assert answer.json().get("code") == code, (part, actor)
+        begun = sent(served, f"/proposals/{asked[1][:-1]}/{part}", "bob", method="GET")
+        assert begun.json()["code"] == "UNKNOWN_PROPOSAL"
+        assert sent(served, f"/proposals/{asked[1][:-1]}/{part}", "aud", method="GET").status_code == 200
+
+
+def test_classes_of_one_name_have_schemas_of_their_own() -> None:
+    members: list[Any] = [("count", int)]
+    twin = defstruct(ListedWorlds.__name__, members, bases=(AnswerForm,), module="acme", kw_only=True)
+    taken = defstruct("Problem", members, bases=(AnswerForm,), module="acme", kw_only=True)
+    names, schemas = _schemas_of((ListedWorlds, twin, taken))
+    assert len({*names.values(), "Problem", "ListedWorlds"}) == 5
+    assert "worlds" in schemas[names[ListedWorlds]]["properties"]
+    for theirs in (twin, taken):
+        assert list(schemas[names[theirs]]["properties"]) == ["count"]
+    assert "Problem" not in schemas
+
+
+def test_a_page_without_its_members_is_refused() -> None:
+    example = (list_leases.example.request, list_leases.example.answer)
+    with pytest.raises(TypeError, match="before"):
+        operation("leases.some", "GET /some", "reader", example=example, page=Paged("leases", "before"))
+
+
+def test_an_answer_is_written_from_its_struct_and_repeats_any_text() -> None:
+    whole: Any = answer(StateValue(world_id="w", value={"a": [1, 2.5, None], "b": FrozenDict({"c": "é"})}))
+    assert whole.body == '{"worldId":"w","value":{"a":[1,2.5,null],"b":{"c":"é"}}}'.encode()
+    lone: Any = answer(StateValue(world_id="w", value="\ud800"))
+    assert json.loads(lone.body) == {"worldId": "w", "value": "\ud800"}

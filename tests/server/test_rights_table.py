@@ -48,7 +48,11 @@ PARAMETERS = {
     "run_id": "none",
 }
 
-QUERIES = {"worlds.blame": {"path": "orders"}, "proofs.consistency": {"from": "1"}}
+QUERIES = {
+    "worlds.blame": {"path": "orders"},
+    "worlds.bisect": {"path": "orders", "becomes": "{}"},
+    "proofs.consistency": {"from": "1"},
+}
 
 
 @pytest.fixture(scope="module")

@@ -110,7 +110,13 @@ def test_a_reader_with_redaction_sees_no_input_anywhere(redacted: Served) -> Non
             answer = ann.get(page, params={"limit": 500} if has_limit else {})
             assert answer.status_code == 200, page
             assert "secret-item" not in answer.text, page
-        for page in ("worlds/HEAD/state", "worlds/HEAD/diff?with=HEAD", "worlds/HEAD/blame?path=orders", "leases"):
+        for page in (
+            "worlds/HEAD/state",
+            "worlds/HEAD/diff?with=HEAD",
+            "worlds/HEAD/blame?path=orders",
+            "leases",
+            "actions?actor=kid",
+        ):
             assert ann.get(f"{PATH}/{page}").json()["code"] == "RIGHT_MISSING", page
             assert aud.get(f"{PATH}/{page}").status_code == 200, page
         assert "secret-item" in aud.get(f"{PATH}/log", params={"limit": 500}).text

@@ -19,7 +19,7 @@ from worldprotocol.api.bootstrap import rebuild_index
 OPENED: dict[str, Any] = {
     "agent_id": "bot",
     "session_id": "s",
-    "kind": "session",
+    "kind": "command",
     "mode": "strict",
     "declared": [],
     "verdict_id": "v",

@@ -40,10 +40,10 @@ from worldprotocol.agents.call_values import (
 )
 from worldprotocol.agents.claim_keys import ended_claimed_by, have_one_caller, is_of_another
 from worldprotocol.agents.command_runs import is_run
-from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
 from worldprotocol.api.callers.sessions import resume_held_call
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.waiting_words import waits_for
 
 __all__ = ["EFFECT", "TIME_LIMIT_MS", "TOOL_CALL", "ToolCalls"]
 

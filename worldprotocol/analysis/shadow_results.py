@@ -88,6 +88,13 @@ def shadows_of(world: Realm, name: str | None = None, upto: int | None = None, *
     return result
 
 
+def shadow_wire(configured: ShadowConfigured | None) -> dict[str, Any]:
+    """Return the shadow policy of a realm as JSON; None is no policy."""
+    if configured is None:
+        return {"name": None, "hash": None, "actors": []}
+    return {"name": configured.name, "hash": configured.policy_hash, "actors": configured.actors}
+
+
 def _check_known(world: Realm, name: str) -> None:
     events = (decoded(logged) for logged in registry_events(world.log, ShadowConfigured))
     known = sorted({event.name for event in events if isinstance(event, ShadowConfigured) and event.name is not None})

@@ -10,7 +10,7 @@ from msgspec import Meta
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
-from worldprotocol.operations.fields import ID, At, AtPoint, EventForm, Name, Reason, recorded
+from worldprotocol.operations.fields import ID, NOW, At, AtPoint, EventForm, Name, Reason, recorded
 
 if TYPE_CHECKING:
     from world.events.access_events import RightGranted, TokenCreated
@@ -24,7 +24,6 @@ Binding = Annotated[
 ]
 
 _AUTO: Final = {"kind": "auto_approve"}
-_NOW: Final = 1_767_225_600_000
 _DAY_MS: Final = 86_400_000
 LOST: Final = "The answer with the text of the token was lost."
 """Reason of the revocation of a token whose creation is repeated."""
@@ -85,7 +84,7 @@ class ActorDetails(Actor, frozen=True, kw_only=True):
 
 
 _BOT: Final = Actor(actor_id="bot", kind="agent", binding=_AUTO)
-_RIGHT: Final = Right(actor_id="bot", right="actor", redaction=None, by="operator", since=_NOW)
+_RIGHT: Final = Right(actor_id="bot", right="actor", redaction=None, by="operator", since=NOW)
 _KEY: Final = Key(
     key_id="k-1", agent_id="bot", public_key="W1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1s=", revoked=False
 )
@@ -360,7 +359,7 @@ def _create_token(call: OperationCall, request: CreateToken) -> CreatedToken:
     again=_lost_token,
     example=(
         CreateToken(actor_id="bot", can=["actor"], note="the build server"),
-        CreatedToken(token=f"wp1_{ID}_W1tbW1tbW1s", token_id=ID, actor_id="bot", expires_at=_NOW + 90 * _DAY_MS),
+        CreatedToken(token=f"wp1_{ID}_W1tbW1tbW1s", token_id=ID, actor_id="bot", expires_at=NOW + 90 * _DAY_MS),
     ),
 )
 def create_token(call: OperationCall, request: CreateToken) -> CreatedToken:

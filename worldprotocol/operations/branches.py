@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec import convert
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
-from worldprotocol.operations.fields import AtPoint, Name
-
-WORLD: Final = "9f" * 32
-"""A worldId, for examples."""
+from worldprotocol.operations.fields import WORLD, AtPoint, Name
 
 
 class BranchRow(AnswerForm, frozen=True, kw_only=True):

@@ -33,8 +33,12 @@ DIGEST_DIGITS: Final = 32
 
 
 class OpenRealm(Protocol):
-    """An open realm, with what its calls share: redactions, keys of recorded requests, and states in the past."""
+    """An open realm, with what its calls share: redactions, keys of recorded requests, and states in the past.
 
+    ``name`` is that under which it is served.
+    """
+
+    name: str
     realm: Realm
     redactions: Redactions
     request_keys: RequestKeys
@@ -70,6 +74,13 @@ class OperationCall:
     def realm(self) -> Realm:
         """The realm, which records the verification of this caller with what it writes."""
         return self.hosted.realm.as_caller(self.verified) if self.recording is None else self.recording
+
+    def left_out(self) -> dict[str, int]:
+        """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
+        from world.read_models.live.sealed_snapshot import archived_upto
+
+        upto = 0 if self.view.archived is None else archived_upto(self.hosted.realm.log)
+        return {"archivedUpto": upto} if upto else {}
 
     def moment(self, at: str | None) -> PointInTime:
         """Return the point in time that a request looks at; None is now.
@@ -170,4 +181,5 @@ def _digest(operation: Declared[Q, A], request: Q) -> str:
     """Return the digest by which equal requests are recognised."""
     from world.model.canonical_json import canonical_bytes
 
-    return sha256(canonical_bytes([operation.name, to_builtins(request)])).hexdigest()[:DIGEST_DIGITS]
+    hashed = {name: value for name, value in to_builtins(request).items() if name not in operation.unhashed}
+    return sha256(canonical_bytes([operation.name, hashed])).hexdigest()[:DIGEST_DIGITS]

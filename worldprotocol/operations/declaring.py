@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
 from msgspec import Struct
 
@@ -12,7 +13,18 @@ if TYPE_CHECKING:
     from world.events.verification import Right
     from worldprotocol.operations.calling import OperationCall
 
-__all__ = ["REALM", "AnswerForm", "Awaited", "Declared", "Example", "Operation", "RequestForm", "operation"]
+__all__ = [
+    "REALM",
+    "AnswerForm",
+    "Awaited",
+    "Declared",
+    "Example",
+    "Operation",
+    "Paged",
+    "RequestForm",
+    "Unhashed",
+    "operation",
+]
 
 REALM: Final = "/v1/realms/{realm}"
 """Beginning of the path of an operation on a realm."""
@@ -24,6 +36,14 @@ class RequestForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Base of answers and of what they consist of: a member without a default is always shown."""
+
+
+class Unhashed:
+    """Marks a member of a request that does not belong to its meaning: ``Annotated[Seconds, Unhashed]``.
+
+    A repeated request may have another value of it, such as another time to wait. It is a parameter of the query, also
+    where the request has a body.
+    """
 
 
 Q = TypeVar("Q", bound=RequestForm)
@@ -96,12 +116,29 @@ class Awaited(Generic[Q, A]):
     """What a request waits for; its member ``wait`` is the longest time, in seconds.
 
     Args:
-        stream: the stream whose events may change the answer.
+        stream: the stream whose events may change the answer, or what returns that of a request.
         is_done: whether an answer to a request is what it waits for.
     """
 
-    stream: str
+    stream: str | Callable[[Q], str]
     is_done: Callable[[Q, A], bool]
+
+    def stream_of(self, request: Q) -> str:
+        """Return the stream whose events may change the answer to a request."""
+        return self.stream if isinstance(self.stream, str) else self.stream(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """How a list is read in parts: the member ``next`` of an answer is where the next part begins, null at the end.
+
+    Args:
+        rows: member of the answer with the rows.
+        cursor: member of the request that takes ``next`` of the answer before.
+    """
+
+    rows: str
+    cursor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +154,8 @@ class Declared(Operation, Generic[Q, A]):
         again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
             finds by itself that nothing is left to do.
         awaited: what a request waits for; None for one that does not wait.
+        page: how the list is read in parts; None for an answer that is whole.
+        etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
         statuses: the statuses that ``status`` may return.
     """
@@ -128,13 +167,27 @@ class Declared(Operation, Generic[Q, A]):
     records: tuple[str, ...] = ()
     again: Again[Q, A] | None = None
     awaited: Awaited[Q, A] | None = None
+    page: Paged | None = None
+    etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
     statuses: tuple[int, ...] = (200,)
+
+    @property
+    def unhashed(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
+        return _unhashed(self.request)
 
     @property
     def is_write(self) -> bool:
         """Whether it may record events, so that a caller may give a key to a request."""
         return self.method == "POST"
+
+
+@cache
+def _unhashed(request: type[RequestForm]) -> frozenset[str]:
+    hints = get_type_hints(request, include_extras=True)
+    members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return frozenset(member for name, member in members if Unhashed in getattr(hints[name], "__metadata__", ()))
 
 
 Kind = Literal["whole", "personal"]
@@ -148,6 +201,8 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         records: topics of the events that a request records, separated by spaces.
         again: see ``Declared``.
         awaited: see ``Declared``.
+        page: see ``Declared``.
+        etag: see ``Declared``.
         status: see ``Declared``.
         statuses: see ``Declared``.
     """
@@ -156,6 +211,8 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     records: str
     again: Again[Q, A]
     awaited: Awaited[Q, A]
+    page: Paged
+    etag: Callable[[A], str]
     status: Callable[[A], int]
     statuses: tuple[int, ...]
 
@@ -173,7 +230,8 @@ def operation(
         **options: see ``OperationOptions``.
 
     Raises:
-        TypeError: an option that does not exist; ``again`` without ``records``, or the other way round.
+        TypeError: an option that does not exist; ``again`` without ``records``, or the other way round; a page whose
+            answers or requests lack its members.
     """
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
@@ -183,6 +241,9 @@ def operation(
         raise TypeError(f"{name}: `again` answers from the events that `records` names.")
     method, _, path = route.partition(" ")
     request, answer = example
+    page = options.get("page")
+    if page is not None and not all(map(hasattr, (request, answer, answer), (page.cursor, page.rows, "next"))):
+        raise TypeError(f"{name}: a page needs `{page.cursor}` of requests, and `{page.rows}` and `next` of answers.")
 
     def declare(run: Run[Q, A]) -> Declared[Q, A]:
         lines = (run.__doc__ or "").strip().splitlines()
@@ -202,6 +263,8 @@ def operation(
             records=tuple(records.split()),
             again=again,
             awaited=options.get("awaited"),
+            page=page,
+            etag=options.get("etag"),
             status=options.get("status"),
             statuses=options.get("statuses", (200,)),
         )

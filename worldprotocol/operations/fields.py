@@ -6,18 +6,42 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from worldprotocol.operations.declaring import AnswerForm, RequestForm
+from worldprotocol.operations.declaring import AnswerForm, RequestForm, Unhashed
 
-__all__ = ["ID", "At", "AtPoint", "EventForm", "Ids", "Name", "Position", "Reason", "Seconds", "recorded"]
+__all__ = [
+    "HASH",
+    "ID",
+    "NOW",
+    "WORLD",
+    "At",
+    "AtPoint",
+    "EventForm",
+    "History",
+    "Ids",
+    "Limit",
+    "Name",
+    "NamedClaim",
+    "Position",
+    "Reason",
+    "Seconds",
+    "ShownHistory",
+    "recorded",
+]
 
 ID: Final = "0190f0e4c3b24a6d8f5e2b1a9c7d6e50"
-"""An id, for examples."""
+WORLD: Final = "9f" * 32
+HASH: Final = "5b" * 32
+NOW: Final = 1_767_225_600_000
+"""An id, a worldId, a hash and a time, for examples."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Ids = Annotated[list[Name], Meta(min_length=1, max_length=1_000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=10_000, description="Why; the log keeps it.")]
 Position = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0, le=3_600)]
+Limit = Annotated[int, Meta(ge=1, le=500, description="Most entries of the answer.")]
+History = Annotated[bool, Meta(description="Add the events of the proposal, as the log holds them.")]
+ShownHistory = Annotated[History, Unhashed]
 At = Annotated[
     str,
     Meta(
@@ -32,6 +56,13 @@ class AtPoint(RequestForm, frozen=True, kw_only=True):
     """A point in the past; absent, now."""
 
     at: At | None = None
+
+
+class NamedClaim(AnswerForm, frozen=True, kw_only=True):
+    """A predicate on a resource."""
+
+    predicate: str
+    resource: str
 
 
 class EventForm(AnswerForm, frozen=True, kw_only=True):

@@ -10,7 +10,19 @@ from msgspec import Meta, convert, structs
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations import AnswerForm, Awaited, OperationCall, RequestForm, operation
-from worldprotocol.operations.fields import ID, AtPoint, EventForm, Ids, Name, Position, Reason, Seconds, recorded
+from worldprotocol.operations.fields import (
+    ID,
+    NOW,
+    AtPoint,
+    EventForm,
+    Ids,
+    Name,
+    NamedClaim,
+    Position,
+    Reason,
+    Seconds,
+    recorded,
+)
 
 if TYPE_CHECKING:
     from world.events.lease_events import VerdictGiven
@@ -20,7 +32,6 @@ Ttl = Annotated[int, Meta(ge=1, description="Time to live without a heartbeat, i
 RequestId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._:~-]{0,199}$")]
 
 _KLIS: Final = "klis"
-_NOW: Final = 1_767_225_600_000
 
 
 class Own(RequestForm, frozen=True, kw_only=True):
@@ -58,9 +69,9 @@ _HELD: Final = HeldLease(
     session_id="s-1",
     predicate="MUTATES",
     resource="FILE:/docs/plan",
-    granted_at=_NOW,
+    granted_at=NOW,
     ttl_ms=60_000,
-    expires_at=_NOW + 60_000,
+    expires_at=NOW + 60_000,
     hold_until=None,
     verdict_id=ID,
 )
@@ -89,13 +100,6 @@ def list_own_leases(call: OperationCall, request: Own) -> HeldLeases:
     from world.read_models.leases import held
 
     return convert({"leases": held(call.view.klis, now=call.clock.now_ms(), agent=call.actor_id)}, HeldLeases)
-
-
-class NamedClaim(AnswerForm, frozen=True, kw_only=True):
-    """A predicate on a resource."""
-
-    predicate: str
-    resource: str
 
 
 class Blocker(NamedClaim, frozen=True, kw_only=True):
@@ -139,7 +143,7 @@ class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
                     request_id=ID,
                     agent_id="bot",
                     session_id="s-1",
-                    since=_NOW,
+                    since=NOW,
                     deadline=None,
                     resources=[NamedClaim(predicate="MUTATES", resource="FILE:/docs/plan")],
                     waits_for=[
@@ -252,7 +256,7 @@ _VERDICT: Final = VerdictAnswer(
     retry_after_ms=None,
     leases=[Granted(lease_id=ID, token=12, predicate="MUTATES", resource="FILE:/docs/plan")],
     conflicts=[],
-    priorities={"bot": _NOW},
+    priorities={"bot": NOW},
     event=EventForm(topic="verdict.given", schema_version=1, state={"verdictId": ID, "status": "Granted"}),
     after=40,
 )
@@ -470,7 +474,7 @@ def _renewals(events: Sequence[Any]) -> Renewals:
             leases=[
                 Renewal(
                     lease_id=ID,
-                    expires_at=_NOW + 60_000,
+                    expires_at=NOW + 60_000,
                     event=EventForm(topic="lease.renewed", schema_version=1, state={"leaseId": ID}),
                 )
             ]

@@ -17,7 +17,10 @@ from worldprotocol.operations.declaring import Declared
 __all__ = ["GROUP", "SUBJECTS", "declared_operations", "recorded_topics"]
 
 GROUP: Final = "worldprotocol.operations"
-SUBJECTS: Final = ("branches", "leases", "policies", "access")
+SUBJECTS: Final = (
+    *("realms", "proposals", "explanations", "inbox", "worlds", "branches"),
+    *("leases", "runs", "policies", "access"),
+)
 """Modules of this package with the operations of the product."""
 
 

@@ -1,6 +1,6 @@
 """Rulings on hypothetical cases, which were not submitted.
 
-Nothing is recorded: the realm is open read-only. ``worldctl policy ask`` uses this module.
+Nothing is recorded. ``worldctl policy ask`` and the HTTP API use this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from world.model.patch import Patch, apply_patches
 from world.pipeline.shadowing import bound_to
 from world.state.ports import Case
 from world.state.realm_view import RealmView
+from worldprotocol.api.lookup.point_in_time import PointInTime
 from worldprotocol.api.realm import Realm
+from worldprotocol.policy_tools.explain import explain_trace
 from worldprotocol.policy_tools.recorded_cases import Cases
 
 HYPOTHETICAL: Final = "hypothetical"
@@ -55,6 +57,31 @@ class HypotheticalRuling:
     at_hand: Policy | None = None
     note: str | None = None
 
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as JSON, with the explanation of every rule."""
+        case, ruling = self.case, self.ruling.to_wire()
+        policy = None
+        if self.policy is not None:
+            policy = {"name": self.policy["name"], "hash": self.policy["hash"], "position": None}
+        return {
+            "kind": "hypothetical",
+            "actor": case.actor.to_wire(),
+            "action": case.intent.body.type,
+            "input": case.intent.body.input,
+            "branch": case.branch,
+            "baseWorld": case.base_world,
+            "submittedAt": case.submitted_at,
+            "verdict": ruling["verdict"],
+            "authority": ruling["authority"],
+            "reason": ruling["reason"],
+            "approvedScope": ruling.get("approvedScope"),
+            "ask": ruling.get("ask", []),
+            "policy": policy,
+            "inForce": self.in_force,
+            "note": self.note,
+            **explain_trace(ruling, self.policy, case, case.intent.body.scope_proposal, at_hand=self.at_hand),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Stand:
@@ -75,6 +102,21 @@ class Stand:
     position: int
     now_ms: int
     is_past: bool = False
+
+    @classmethod
+    def of(cls, then: PointInTime, branch: str | None) -> Stand:
+        """Return the state at a point in the past.
+
+        Args:
+            then: the point.
+            branch: on whose head; None is the world that the point names, else the head of the active branch then.
+
+        Raises:
+            RefusedError: ``UNKNOWN_BRANCH``.
+        """
+        base = then.world_id(branch)
+        name = branch or then.world.sealed(base).branch
+        return cls(then.realm(), base, name, then.position, then.now, is_past=True)
 
 
 def ask(

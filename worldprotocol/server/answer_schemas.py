@@ -6,7 +6,6 @@ from typing import Any, Final
 
 __all__ = [
     "ACTOR",
-    "ANY",
     "FLAG",
     "HASH",
     "HOOK_ANSWER",
@@ -27,7 +26,6 @@ Schema = dict[str, Any]
 TEXT: Final[Schema] = {"type": "string"}
 INT: Final[Schema] = {"type": "integer"}
 FLAG: Final[Schema] = {"type": "boolean"}
-ANY: Final[Schema] = {}
 OBJECT: Final[Schema] = {"type": "object"}
 
 

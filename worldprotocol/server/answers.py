@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from worldprotocol.server.answer_schemas import (
     ACTOR,
-    ANY,
     FLAG,
     HASH,
     HOOK_ANSWER,
@@ -69,26 +68,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         workspace=TEXT,
         subject=TEXT,
     ),
-    "World": shape(
-        "createdBy createdAt contentId schemaHash snapshotHash patches error redacted leaf heads tips",
-        heads=array(TEXT),
-        tips=array(TEXT),
-        worldId=TEXT,
-        parent=or_null(TEXT),
-        height=INT,
-        position=INT,
-        branch=or_null(TEXT),
-        outcome=TEXT,
-        createdBy=or_null(TEXT),
-        createdAt=INT,
-        contentId=TEXT,
-        schemaHash=TEXT,
-        snapshotHash=TEXT,
-        patches=array(OBJECT),
-        error=or_null(OBJECT),
-        redacted=FLAG,
-        leaf=TEXT,
-    ),
     "Event": shape(
         "stream version topic schemaVersion state redacted",
         position=INT,
@@ -99,25 +78,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         schemaVersion=INT,
         state=OBJECT,
         redacted=FLAG,
-    ),
-    "Entry": shape(
-        "history",
-        history=array(ref("Event")),
-        proposalId=TEXT,
-        actor=OBJECT,
-        wants=OBJECT,
-        branch=TEXT,
-        since=INT,
-        deadline=or_null(INT),
-        overdue=FLAG,
-        onTimeout=or_null(TEXT),
-        waitsFor=array(TEXT),
-        authority=TEXT,
-        reason=TEXT,
-        rules=array(OBJECT),
-        answers=array(OBJECT),
-        preview=OBJECT,
-        shown=TEXT,
     ),
 }
 """Schemas that several answers share."""
@@ -131,23 +91,9 @@ _PROPOSAL: Final = {
     "baseWorld": WORLD,
     "submittedAt": 1_767_225_600_000,
 }
-_ROW: Final = {
-    "worldId": WORLD, "parent": None, "height": 0, "position": 6, "branch": "main", "outcome": "completed",
-}  # fmt: skip
 _EVENT: Final = {
     "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
     "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
-}  # fmt: skip
-_ENTRY: Final[dict[str, Any]] = {
-    "proposalId": ID, "actor": ACTOR, "wants": {"type": "order.place", "input": {"item": "tea"}}, "branch": "main",
-    "since": 1_767_225_600_000, "deadline": None, "overdue": False, "onTimeout": "reject", "waitsFor": ["ann"],
-    "authority": "hitl", "reason": "a person decides", "rules": [], "answers": [],
-    "preview": {
-        "status": "completed", "onWorld": WORLD, "changes": [{"path": "orders.1", "after": {"item": "tea"}}],
-        "moreChanges": False, "changesHash": HASH, "error": None, "effects": [],
-        "leases": [{"predicate": "MUTATES", "resource": "STATE:main/orders"}],
-    },
-    "shown": HASH,
 }  # fmt: skip
 _CLAIM: Final = {
     "claimId": ID, "proposalId": ID, "idempotencyKey": "order-17:" + HASH, "token": 19, "attempt": 1,
@@ -181,94 +127,11 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"realms": [{"name": "shop", "actorId": "bot", "rights": ["actor", "reader"]}]},
     ),
     "realms.identity": (shape(name=TEXT, logId=TEXT), {"name": "shop", "logId": ID}),
-    "realms.read": (
-        shape(
-            "actor",
-            actor=or_null(OBJECT),
-            name=TEXT,
-            logId=or_null(TEXT),
-            position=INT,
-            schemaHash=TEXT,
-            activeBranch=or_null(TEXT),
-            epoch=INT,
-            actorId=TEXT,
-            rights=array(TEXT),
-        ),
-        {
-            "name": "shop",
-            "logId": ID,
-            "position": 7,
-            "schemaHash": HASH,
-            "activeBranch": "main",
-            "epoch": 0,
-            "actorId": "bot",
-            "actor": ACTOR,
-            "rights": ["reader"],
-        },
-    ),
-    "actions.list": (
-        shape(
-            "explanations",
-            kind=TEXT,
-            schemaHash=TEXT,
-            catalogHash=TEXT,
-            actions=array(OBJECT),
-            explanations=array(OBJECT),
-        ),
-        {
-            "kind": "action_catalog",
-            "schemaHash": HASH,
-            "catalogHash": HASH,
-            "actions": [{"type": "order.place", "availability": {"status": "available"}}],
-        },
-    ),
     "intents.submit": _ANSWERED,
     "events.project": (
         shape(projectionId=or_null(TEXT), reason=or_null(TEXT), proposal=or_null(ref("Proposal"))),
         {"projectionId": "orders", "reason": None, "proposal": _PROPOSAL},
     ),
-    "proposals.list": (
-        shape("archivedUpto", proposals=array(ref("Proposal")), archivedUpto=INT, next=or_null(INT)),
-        {"proposals": [{"position": 9, **_PROPOSAL}], "next": None},
-    ),
-    "proposals.read": _ANSWERED,
-    "proposals.preview": (
-        shape(
-            status=TEXT,
-            onWorld=TEXT,
-            changes=array(OBJECT),
-            moreChanges=FLAG,
-            changesHash=TEXT,
-            error=or_null(OBJECT),
-            effects=array(OBJECT),
-            leases=array(OBJECT),
-            before=OBJECT,
-            after=OBJECT,
-        ),
-        {**_ENTRY["preview"], "before": {"orders": {}}, "after": {"orders": {"1": {"item": "tea"}}}},
-    ),
-    "proposals.answer": _ANSWERED,
-    "proposals.cancel": _ANSWERED,
-    "proposals.settle": _ANSWERED,
-    "inbox.list": (
-        shape("callerLeft", inbox=array(ref("Entry")), more=FLAG, callerLeft=array(OBJECT)),
-        {"inbox": [_ENTRY], "more": False},
-    ),
-    "worlds.list": (shape(worlds=array(ref("World"))), {"worlds": [_ROW]}),
-    "worlds.read": (ref("World"), {**_ROW, "patches": [], "createdBy": None}),
-    "worlds.state": (
-        shape("path", worldId=TEXT, path=TEXT, value=ANY),
-        {"worldId": WORLD, "path": "orders.1.item", "value": "tea"},
-    ),
-    "worlds.computed": (
-        shape(worldId=TEXT, values=OBJECT, byOtherCode=array(TEXT), missing=array(TEXT), why=or_null(TEXT)),
-        {"worldId": WORLD, "values": {"computed.total": 3}, "byOtherCode": [], "missing": [], "why": None},
-    ),
-    "worlds.diff": (
-        shape(a=TEXT, b=TEXT, commonAncestor=TEXT, same=FLAG, changes=array(OBJECT)),
-        {"a": WORLD, "b": HASH, "commonAncestor": WORLD, "same": False, "changes": [{"path": "orders.1"}]},
-    ),
-    "worlds.blame": (OBJECT, {"path": "orders.1.item", "worldId": WORLD}),
     "effects.list": (
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
         {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
@@ -338,21 +201,14 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
 STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "intents.submit": (200, 202),
     "events.project": (200, 202),
-    "proposals.answer": (200, 202),
-    "proposals.cancel": (200, 202),
-    "proposals.settle": (200, 202),
     **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
     **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
-    "worlds.state": (200, 304),
 }
 """Statuses of success other than 200 alone."""
 
 BODIES: Final[dict[str, Any]] = {
     "intents.submit": {"type": "order.place", "input": {"item": "tea"}},
     "events.project": {"kind": "api", "eventId": "mail-17", "payload": {"text": "one tea"}},
-    "proposals.answer": {"choice": "approve", "reason": "agreed"},
-    "proposals.cancel": {"reason": "no longer wanted"},
-    "proposals.settle": {"choice": "fail", "reason": "the supplier has no record of it"},
     "effects.claim": {"worker": "mailer-1", "types": ["mail.send"]},
     "effects.heartbeat": {"claim": _CLAIM},
     "effects.found": {"doubt": _DOUBT, "report": {"result": {"value": {"receipt": "r-1"}}}},

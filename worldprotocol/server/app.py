@@ -20,18 +20,13 @@ from worldprotocol.server.openapi import describe
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.operations import (  # noqa: F401  # they declare the handlers of the operations
     acting,
-    actions,
     audit,
     commands,
     effects,
     hooks,
     jobs,
     log,
-    policies,
-    proposals,
-    reading,
     realms,
-    runs,
     sessions,
     tiles,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from worldprotocol.server.answer_schemas import ACTOR, FLAG, HASH, ID, INT, OBJECT, TEXT, Schema, array, or_null, shape
+from worldprotocol.server.answer_schemas import ACTOR, HASH, ID, INT, OBJECT, TEXT, Schema, array, or_null, shape
 
 __all__ = ["AUDIT_ANSWERS", "CLOUD_EVENTS"]
 
@@ -81,73 +81,5 @@ AUDIT_ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "tiles.read": (TEXT, "256 hashes of 32 bytes"),
     "tiles.entries": (TEXT, "256 entries, each after its length as a uint16"),
     "proofs.consistency": (OBJECT, {"worldProtocol": "consistency"}),
-    "runs.list": (shape(runs=array(OBJECT), more=FLAG, next=or_null(INT)), {"runs": [], "more": False, "next": None}),
-    "runs.read": (
-        shape(
-            "agentId sessionId kind mode command heldBy verdictId leaseIds openedAt declared closedAt unused changes "
-            "foreign moreUnused exitCode reason",
-            runId=TEXT,
-            outcome=TEXT,
-            agentId=TEXT,
-            sessionId=TEXT,
-            kind=TEXT,
-            mode=TEXT,
-            command=array(TEXT),
-            heldBy=array(TEXT),
-            verdictId=TEXT,
-            leaseIds=array(TEXT),
-            openedAt=INT,
-            declared=array(OBJECT),
-            observed=array(OBJECT),
-            violations=array(OBJECT),
-            amendments=array(OBJECT),
-            rollbacks=array(OBJECT),
-            closedAt=INT,
-            unused=array(OBJECT),
-            changes=array(OBJECT),
-            foreign=array(OBJECT),
-            moreUnused=INT,
-            exitCode=INT,
-            reason=TEXT,
-        ),
-        {"runId": ID, "outcome": "open", "observed": [], "violations": [], "amendments": [], "rollbacks": []},
-    ),
-    "policies.list": (
-        shape(policies=array(OBJECT), states=array(OBJECT), history=array(OBJECT)),
-        {"policies": [{"name": "house", "policyHash": HASH}], "states": [{"name": "house"}], "history": []},
-    ),
-    "policies.read": (
-        shape(
-            name=TEXT,
-            hash=TEXT,
-            isInForce=FLAG,
-            version=or_null(TEXT),
-            combination=TEXT,
-            history=array(OBJECT),
-            rules=array(OBJECT),
-            use=shape(after=INT, upto=INT, decisions=INT, rules=OBJECT),
-            against=or_null(TEXT),
-            differences=array(OBJECT),
-            shadows=OBJECT,
-        ),
-        {
-            "name": "house",
-            "hash": HASH,
-            "isInForce": True,
-            "version": None,
-            "combination": "strictest",
-            "history": [{"position": 4, "event": "adopted", "name": "house"}],
-            "rules": [{"id": "small", "effect": "approve"}],
-            "against": None,
-            "differences": [],
-            "use": {
-                "after": 0,
-                "upto": 80,
-                "decisions": 9,
-                "rules": {"small": {"applied": 8, "decided": 7, "errors": 0}},
-            },
-            "shadows": {"shadowed": 0, "agree": 0, "disagree": 0, "notAsked": 0, "disagreements": []},
-        },
-    ),
 }
 """Schema and example of the successful answer of each operation."""

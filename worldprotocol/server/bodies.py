@@ -7,12 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from world.model.decision import HumanChoice
-
 __all__ = [
-    "AnswerToGive",
     "CallToBegin",
-    "Cancellation",
     "ClaimedEffect",
     "CommandToRun",
     "EffectResultToRecord",
@@ -21,13 +17,11 @@ __all__ = [
     "IntentWithOptions",
     "IssuedIntent",
     "Name",
-    "ProposalFilter",
     "RunToBegin",
     "RunToContinue",
     "RunToEnd",
     "SessionToEnd",
     "SessionsToRenew",
-    "Settlement",
     "SignatureOfIntent",
     "SourceToProject",
     "StrictBody",
@@ -111,41 +105,6 @@ class SourceToProject(_Submission):
     eventId: Name  # noqa: N815
     payload: Any = None
     occurredAt: int | None = None  # noqa: N815
-
-
-class AnswerToGive(StrictBody):
-    """A person's answer to a waiting proposal; `shown` is that of the entry of the inbox which the person was shown."""
-
-    choice: HumanChoice
-    scope: dict[str, Any] | None = None
-    to: Name | None = None
-    reason: str = Field(default="", max_length=10_000)
-    shown: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-
-
-class ProposalFilter(BaseModel):
-    """Conditions of a list of proposals, as parameters of a query; times are in ms since 1970."""
-
-    actor: str | None = Field(default=None, max_length=1_000)
-    status: str | None = Field(default=None, max_length=1_000)
-    branch: str | None = Field(default=None, max_length=1_000)
-    since: int | None = Field(default=None, ge=0, le=2**53)
-    until: int | None = Field(default=None, ge=0, le=2**53)
-
-
-class Cancellation(StrictBody):
-    """Why an execution is cancelled."""
-
-    reason: Reason
-
-
-class Settlement(StrictBody):
-    """What became of an effect in doubt."""
-
-    choice: Literal["happened", "retry", "fail"]
-    reason: Reason
-    effect: Name | None = None
-    value: Any = None
 
 
 class EffectsToClaim(StrictBody):

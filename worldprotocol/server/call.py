@@ -9,24 +9,21 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
+import msgspec
 import orjson
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
-from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.verification import UNAUTHENTICATED, Verification
 from world.klis.session import AgentKey
-from world.read_models.live.sealed_snapshot import archived_upto
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
-from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
 from worldprotocol.operations import OperationCall
 from worldprotocol.operations.visibility import Visibility
-from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.request_body import body_of
 from worldprotocol.server.service import HostedRealm, Service
@@ -88,26 +85,13 @@ class Call(OperationCall):
             operation=operation,
         )
 
-    def left_out(self) -> dict[str, int]:
-        """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
-        upto = 0 if self.view.archived is None else archived_upto(self.hosted.realm.log)
-        return {"archivedUpto": upto} if upto else {}
-
     def keyed(self, key: str | None) -> Verification:
         """Return the caller with the key of its request.
 
         Raises:
             RefusedError: ``INVALID_VALUE`` for a text that is no key.
         """
-        return self.verified if key is None else structs.replace(self.verified, key=check_key(key))
-
-    def acting(self, key: str | None) -> Realm:
-        """Return the realm for the caller of a request with a key, of which a repetition records nothing.
-
-        Raises:
-            RefusedError: as ``keyed``.
-        """
-        return caller_realm(self.hosted.realm, self.keyed(key), self.hosted.request_keys)
+        return self.verified if key is None else msgspec.structs.replace(self.verified, key=check_key(key))
 
     @property
     def waits(self) -> AbstractContextManager[None]:
@@ -378,12 +362,12 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     """Return a JSON answer.
 
     Args:
-        value: JSON.
+        value: JSON, or a struct.
         status: HTTP status.
         headers: header fields.
     """
-    try:
-        content = orjson.dumps(value)
-    except TypeError:  # an answer may repeat JSON of a request that no log can hold, such as the input of a tool
-        content = as_text(value).encode()
+    try:  # a struct is not made JSON first, which takes as long as writing it ten times where it has a large state
+        content = msgspec.json.encode(value) if isinstance(value, msgspec.Struct) else orjson.dumps(value)
+    except (TypeError, UnicodeEncodeError):  # an answer may repeat JSON of a request that no log can hold
+        content = as_text(msgspec.to_builtins(value)).encode()
     return Response(content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Request, Response
@@ -33,12 +34,30 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
             if seconds > 0:
                 with call.waits:
                     done = await call.hosted.log_watch.wait_until(
-                        awaited.stream, partial(operation.run, call, wanted), partial(awaited.is_done, wanted), seconds
+                        awaited.stream_of(wanted),
+                        partial(operation.run, call, wanted),
+                        partial(awaited.is_done, wanted),
+                        seconds,
                     )
-        return answer(msgspec.to_builtins(done), 200 if operation.status is None else operation.status(done))
+        headers = _headers(operation, request, done)
+        if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return answer(done, 200 if operation.status is None else operation.status(done), headers)
 
     handle.__doc__ = operation.run.__doc__
     return handle
+
+
+def _headers(operation: Declared[Any, Any], request: Request, done: Any) -> dict[str, str]:
+    """Return the header fields of an answer: its version, and where the next part of a list begins."""
+    headers: dict[str, str] = {}
+    if operation.etag is not None:
+        headers |= {"ETag": f'"{operation.etag(done)}"', "Cache-Control": "private, no-cache"}
+    page = operation.page
+    if page is not None and done.next is not None:
+        query = {**request.query_params, page.cursor: done.next}
+        headers["Link"] = f'<{request.url.path}?{urlencode(query)}>; rel="next"'
+    return headers
 
 
 async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> Any:
@@ -60,8 +79,29 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
         given = _decoded(content, request)
     if isinstance(given, dict):
         _check_once(path, given, "body")
-        given |= path
+        given |= path | _shown(operation, request, given)
     return read_request(operation, given, "body", strict=True)
+
+
+def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the query of a write, which say how it is answered.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE`` for one that is not valid, or that the body has.
+    """
+    found = {}
+    for one in msgspec.structs.fields(operation.request) if operation.unhashed else ():
+        name = one.encode_name
+        if name not in operation.unhashed:
+            continue
+        if name in given:
+            raise invalid(f"body.{name}", "It is a parameter of the query")
+        if name in request.query_params:
+            try:
+                found[name] = msgspec.convert(request.query_params[name], one.type, strict=False)
+            except msgspec.ValidationError as error:
+                raise invalid(f"query.{name}", str(error)) from None
+    return found
 
 
 def _check_once(path: Mapping[str, Any], given: Mapping[str, Any], where: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from msgspec import structs, to_builtins
+from msgspec import defstruct, structs, to_builtins
 from msgspec.json import schema_components
 
 from worldprotocol.api.remote.realm_names import NAME
@@ -135,7 +135,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         openapi_version="3.1.0",
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(SCHEMAS | _components_of(declared_operations().values()))
+    components.setdefault("schemas", {}).update(SCHEMAS | _answer_components())
     for unused in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(unused, None)
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
@@ -153,7 +153,7 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
     if isinstance(operation, Declared):
         described.update(request_of(operation))
         schema, example = _answer_of(operation)
-        statuses = operation.statuses
+        statuses = operation.statuses if operation.etag is None else (*operation.statuses, 304)
     else:
         schema, example = ANSWERS[operation.name]
         statuses = STATUSES.get(operation.name, (200,))
@@ -204,20 +204,54 @@ KEY: Final = {
 """The header field of requests that may be repeated."""
 
 
-def _components_of(operations: Iterable[Declared[Any, Any]]) -> dict[str, Any]:
-    """Return the schemas that the answers of operations consist of, by name."""
-    _, components = schema_components([one.answer for one in operations], ref_template=REFERENCE)
-    return components
+IF_NONE_MATCH: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETag of the answer that the caller has; where it is still the same, the answer is 304.",
+    "schema": {"type": "string"},
+}
+"""The header field of requests whose answers have a version."""
+
+
+def _schemas() -> tuple[dict[type, str], dict[str, Any]]:
+    """Return the names of the schemas of requests and answers, and the schemas by name."""
+    operations = declared_operations().values()
+    return _schemas_of(tuple(dict.fromkeys(kind for one in operations for kind in (one.request, one.answer))))
+
+
+@cache
+def _schemas_of(types: tuple[type, ...]) -> tuple[dict[type, str], dict[str, Any]]:
+    """Return the names of the schemas of types, and the schemas by name.
+
+    Classes of one name in several packages have the names of their modules before it, as one that is named like a
+    schema of the server has.
+    """
+    taken = [defstruct(name, ()) for name in SCHEMAS]
+    references, components = schema_components([*types, *taken], ref_template=REFERENCE)
+    names = [reference["$ref"].removeprefix(REFERENCE.format(name="")) for reference in references]
+    for name in names[len(types) :]:
+        del components[name]
+    return dict(zip(types, names, strict=False)), components
+
+
+def _answer_components() -> dict[str, Any]:
+    """Return the schemas that answers and parts of requests consist of, by name; those of requests are not shared."""
+    names, components = _schemas()
+    of_requests = {names[one.request] for one in declared_operations().values()}
+    return {name: schema for name, schema in components.items() if name not in of_requests}
 
 
 def _answer_of(operation: Declared[Any, Any]) -> tuple[dict[str, Any], Any]:
     """Return schema and example of an operation's answer."""
-    return {"$ref": REFERENCE.format(name=operation.answer.__name__)}, to_builtins(operation.example.answer)
+    names, _ = _schemas()
+    return {"$ref": REFERENCE.format(name=names[operation.answer])}, to_builtins(operation.example.answer)
 
 
 def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
     """Return the parameters of an operation, and its body if it has one."""
-    schema, example = _request_schema(operation.request), to_builtins(operation.example.request)
+    names, components = _schemas()
+    schema, example = components[names[operation.request]], to_builtins(operation.example.request)
     parameters: list[dict[str, Any]] = []
     properties: dict[str, Any] = {}
     for field in structs.fields(operation.request):
@@ -225,12 +259,13 @@ def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
         if f"{{{field.name}}}" in operation.path:
             parameters.append(_parameter(field.name, "path", property_, is_required=True))
             example.pop(name, None)
-        elif operation.is_write:
+        elif operation.is_write and name not in operation.unhashed:
             properties[name] = property_
         else:
             parameters.append(_parameter(name, "query", property_, is_required=field.required))
+            example.pop(name, None)
     if not operation.is_write:
-        return {"parameters": parameters}
+        return {"parameters": [*parameters, *([] if operation.etag is None else [IF_NONE_MATCH])]}
     required = [name for name in schema.get("required", ()) if name in properties]
     body = {**schema, "properties": properties, "required": required, "additionalProperties": False}
     return {
@@ -242,9 +277,3 @@ def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
 def _parameter(name: str, where: str, schema: dict[str, Any], *, is_required: bool) -> dict[str, Any]:
     described = {"description": schema["description"]} if "description" in schema else {}
     return {"name": name, "in": where, "required": is_required, "schema": schema, **described}
-
-
-def _request_schema(request: Any) -> dict[str, Any]:
-    _, components = schema_components([request], ref_template=REFERENCE)
-    found: dict[str, Any] = components[request.__name__]
-    return found

@@ -17,7 +17,6 @@ from worldprotocol.operations.registry import declared_operations
 __all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "all_operations", "handles"]
 
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
-PROPOSALS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver")
 
 
 def _in_realm(name: str, method: str, path: str, rights: tuple[Right, ...], summary: str, kind: str = "") -> Operation:
@@ -37,40 +36,9 @@ _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver",
 
 _ALL: Final = (
     Operation("realms.list", "GET", "/v1/realms", RIGHTS, "List the realms in which the caller has a right"),
-    _in_realm("realms.read", "GET", "", RIGHTS, "Return name, head, branches and size of a realm"),
     Operation("realms.identity", "GET", f"{REALM}/identity", (), "Return the id of a realm's log", is_public=True),
-    _in_realm(
-        "actions.list", "GET", "/actions", ("actor", *READ), "List the actions available to the caller", "personal"
-    ),
     _in_realm("intents.submit", "POST", "/intents", _ACT, "Submit an intent as the caller", "waits"),
     _in_realm("events.project", "POST", "/events", _ACT, "Project a source event to an intent of the caller", "waits"),
-    _in_realm("proposals.list", "GET", "/proposals", PROPOSALS, "List proposals in the order of submission"),
-    _in_realm("proposals.read", "GET", "/proposals/{proposal_id}", PROPOSALS, "Return a proposal", "waits"),
-    _in_realm("proposals.preview", "GET", "/proposals/{proposal_id}/preview", READ, "Preview an approval", "whole"),
-    _in_realm(
-        "proposals.answer",
-        "POST",
-        "/proposals/{proposal_id}:answer",
-        ("approver", "actor"),
-        "Answer a waiting proposal as the caller; an actor may only reply to questions on its own",
-    ),
-    _in_realm(
-        "proposals.cancel",
-        "POST",
-        "/proposals/{proposal_id}:cancel",
-        ("operator", "actor"),
-        "Cancel a proposal; an actor may only withdraw its own undecided ones",
-    ),
-    _in_realm(
-        "proposals.settle", "POST", "/proposals/{proposal_id}:settle", _OPERATE, "Resolve an effect that is in doubt"
-    ),
-    _in_realm("inbox.list", "GET", "/inbox", ("approver", "actor"), "List what waits for the caller"),
-    _in_realm("worlds.list", "GET", "/worlds", READ, "List worlds, newest first"),
-    _in_realm("worlds.read", "GET", "/worlds/{world_id}", READ, "Return a world with its patches"),
-    _in_realm("worlds.state", "GET", "/worlds/{world_id}/state", READ, "Return the data of a world", "whole"),
-    _in_realm("worlds.computed", "GET", "/worlds/{world_id}/computed", READ, "Return computed values", "whole"),
-    _in_realm("worlds.diff", "GET", "/worlds/{world_id}/diff", READ, "Compare a world with another one", "whole"),
-    _in_realm("worlds.blame", "GET", "/worlds/{world_id}/blame", READ, "Return the last change of a path", "whole"),
     _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
     _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
     _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),
@@ -118,10 +86,6 @@ _ALL: Final = (
     _in_realm("jobs.read", "GET", "/jobs/{job_id}", _AUDIT, "Return a job with its result"),
     _in_realm("jobs.stream", "GET", "/jobs/{job_id}/stream", _AUDIT, "Stream the progress of a job (SSE)", "waits"),
     _in_realm("jobs.cancel", "POST", "/jobs/{job_id}:cancel", _AUDIT, "Cancel a job"),
-    _in_realm("runs.list", "GET", "/runs", READ, "List the runs, newest first", "whole"),
-    _in_realm("runs.read", "GET", "/runs/{run_id}", READ, "Return what a run declared, did and violated", "whole"),
-    _in_realm("policies.list", "GET", "/policies", READ, "List the policies in force", "whole"),
-    _in_realm("policies.read", "GET", "/policies/{named}", READ, "Return a version of a policy", "whole"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),

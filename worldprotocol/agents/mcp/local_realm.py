@@ -20,11 +20,11 @@ from world.read_models.leases import held, verdict_row
 from world.read_models.lineage import Heads
 from world.state.proposal import Proposal
 from worldprotocol.agents.mcp.realm_access import PAGE, SUBMITTED_S, McpActor
-from worldprotocol.agents.waiting_words import with_waits
 from worldprotocol.api.asynchronous.realm import AsyncRealm
 from worldprotocol.api.callers.keyed import open_twin, proposal_of_intent, submit_keyed
 from worldprotocol.api.lookup.lineage_rows import LineageQuery, branch_rows, lineage_row, lineage_rows, sealed_row
 from worldprotocol.api.requests import waiting_entry
+from worldprotocol.api.waiting.waiting_words import with_waits
 
 __all__ = ["LocalRealm"]
 

@@ -73,17 +73,17 @@ def _line_of(archive: Archive, heads: Heads, branch: str) -> Iterator[WorldRow]:
 
 
 def _descendants(archive: Archive, query: LineageQuery) -> list[WorldRow]:
-    """Return the worlds below a world, generation by generation, at most so many."""
+    """Return the worlds below a world, generation by generation."""
     generation = [archive.world(query.under or "").world_id]
     found: list[WorldRow] = []
     for _ in range(query.depth):
         children = [WorldRow(*row) for one in generation for row in archive.rows("children", {"of_world": one})]
         children = [row for row in children if row.position < query.before]
         found += children
-        if not children or len(found) >= query.most:
+        if not children:
             break
         generation = [row.world_id for row in children]
-    return found[: query.most]
+    return found
 
 
 def world_row(row: WorldRow, shown: Collection[str] | None = None) -> dict[str, Any]:

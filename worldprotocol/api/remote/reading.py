@@ -91,6 +91,8 @@ class RemoteReader(Realm):
     def inbox(self) -> list[Proposal]:
         """Return the proposals that wait for the caller, oldest first; at most 500, those with the earliest deadline.
 
+        They are those that wait for anybody where the caller has the right reader or auditor alone.
+
         Raises:
             RefusedError: ``RIGHT_MISSING``.
         """

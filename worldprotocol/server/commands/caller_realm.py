@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from world.events.verification import Verification
     from worldprotocol.api.callers.recorded_keys import RequestKeys
 
-__all__ = ["answer_in", "caller_realm", "reading_realm"]
+__all__ = ["caller_realm", "reading_realm"]
 
 STEP_S = 0.5
 """Longest wait until a request is asked whether its caller is gone, in seconds."""

@@ -17,12 +17,11 @@ from world.state.proposal import Proposal
 from worldprotocol.api.callers.keyed import check_key, open_twin, project_keyed, proposal_of_intent, submit_keyed
 from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.telemetry.context import TRACEPARENT
-from worldprotocol.api.waiting.proposals import Until, has_come
 from worldprotocol.server.bodies import IntentToSubmit, IntentWithOptions, IssuedIntent, SourceToProject
 from worldprotocol.server.call import Authorized, Call, answer, timed_out
 from worldprotocol.server.operation_table import handles
 
-__all__ = ["AsFar", "History", "Wait", "rendered", "waited"]
+__all__ = ["Key"]
 
 Wait = Annotated[float, Query(ge=0, le=3_600, description="Seconds to wait for the outcome; the server limits them.")]
 Within = Annotated[
@@ -34,7 +33,6 @@ Within = Annotated[
         "request_timeout_s by default.",
     ),
 ]
-AsFar = Annotated[Until, Query(description="What `wait` waits for.")]
 History = Annotated[bool, Query(description="Add the events of the proposal, as the log holds them.")]
 Key = Annotated[
     str | None, Header(alias="Idempotency-Key", description="Becomes the intentId; a repeated request has one effect.")
@@ -186,17 +184,17 @@ async def _submitted(
     return found
 
 
-async def waited(call: Call, proposal: Proposal, wait: float, until: Until = "ended") -> Proposal:
-    """Return a proposal once it has ended or is decided, or after the time that the request may wait.
+async def waited(call: Call, proposal: Proposal, wait: float) -> Proposal:
+    """Return a proposal once it has ended, or after the time that the request may wait.
 
     Raises:
         TooManyRequestsError: too many requests wait.
     """
     service, realm, name = call.service, call.hosted.realm, proposal.proposal_id
-    if has_come(proposal, until) or wait == 0:
+    if proposal.is_terminal or wait == 0:
         return proposal
     seconds = min(wait, service.config.max_wait_s)
     with call.waits:
         return await call.hosted.log_watch.wait_until(
-            name, lambda: realm.proposal(name), lambda found: has_come(found, until), seconds
+            name, lambda: realm.proposal(name), lambda found: found.is_terminal, seconds
         )

@@ -30,8 +30,9 @@ from worldprotocol.server.operations.log_conditions import (
     find_events,
     stretch_of,
 )
-from worldprotocol.server.operations.proposals import After, Limit
 
+Limit = Annotated[int, Query(ge=1, le=500, description="Most entries of the answer.")]
+After = Annotated[int, Query(ge=0, le=2**53, description="Position of the last event of the page before: its `next`.")]
 Form = Annotated[
     Literal["json", "cloudevents"], Query(alias="format", description="As the log has events, or CloudEvents 1.0.")
 ]

@@ -11,7 +11,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.api.bootstrap import EventLog
 from worldprotocol.operations.visibility import rights_of
-from worldprotocol.server.call import Authorized, answer, count_visitor, operation_of, service_of, verified_somewhere
+from worldprotocol.server.call import answer, count_visitor, operation_of, service_of, verified_somewhere
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.problems import problem, type_of
 from worldprotocol.server.telemetry.readiness import readiness_of
@@ -49,26 +49,6 @@ def _file_id(log: EventLog) -> str | None:
     except OSError:
         return None
     return None if found is None else f"{found.st_dev}:{found.st_ino}#{address.name}"
-
-
-@handles("realms.read")
-async def read_realm(call: Authorized) -> Response:
-    """Return identity, position and active branch of a realm."""
-    founded, view, actor = call.view.founded, call.view, call.view.actors.get(call.actor_id)
-    shown = await call.run(lambda: call.visibility.branches(call.hosted.realm.archive))
-    return answer(
-        {
-            "name": call.hosted.name,
-            "logId": None if founded is None else founded.log_id,
-            "position": view.position,
-            "schemaHash": view.schema_hash,
-            "activeBranch": view.active if shown is None or view.active in shown else None,
-            "epoch": view.epoch,
-            "actorId": call.actor_id,
-            "actor": None if actor is None else actor.to_wire(),
-            "rights": sorted(call.visibility.rights),
-        }
-    )
 
 
 @handles("realms.identity")

@@ -13,18 +13,18 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
-from pydantic import ValidationError
 from sse_starlette import ServerSentEvent
 
 from authority.people.questions import Question, questions_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
+from worldprotocol.operations.calling import read_request
+from worldprotocol.operations.inbox import list_inbox
+from worldprotocol.operations.proposals import answer_proposal, give_answer
 from worldprotocol.operations.visibility import Visibility
-from worldprotocol.server.bodies import AnswerToGive
 from worldprotocol.server.call import Call
 from worldprotocol.server.operations.jobs import event_source
-from worldprotocol.server.operations.proposals import give_answer
 from worldprotocol.server.pages.page_call import PageCall, answerable, form_fault, open_form, open_page
 from worldprotocol.server.pages.page_table import shows
 
@@ -56,9 +56,9 @@ async def inbox(
     left: Annotated[bool, Query(alias="caller-left")] = False,
 ) -> Response:
     """Show what waits for the caller, earliest deadline first, or the calls whose callers left."""
-    opened = await open_page(request, "inbox.list")
+    opened = await open_page(request, "proposals.answer")
     if left:
-        found = await opened.read("inbox.list", {"limit": MOST, "left": True})
+        found = await opened.shown(list_inbox, {"limit": MOST, "callerLeft": True})
         return await opened.show("caller_left", {"title": "Caller left", "calls": found["callerLeft"]})
     return await _shown(opened, done=CHOICES.get(done, ""), proposal=proposal if done in CHOICES else "")
 
@@ -72,7 +72,7 @@ async def _shown(
     status: int = 200,
     kept: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Response:
-    found = await opened.read("inbox.list", {"limit": MOST})
+    found = await opened.shown(list_inbox, {"limit": MOST, "all": False})
     entries = found["inbox"]
     values = {
         "title": "Inbox",
@@ -171,8 +171,8 @@ def waiting_state(call: Call) -> str:
 @shows("inbox_stream")
 async def inbox_stream(request: Request, seen: Annotated[str, Query(max_length=64)] = "") -> Response:
     """Stream an event whenever the inbox of the caller may show something else (SSE)."""
-    opened = await open_page(request, "inbox.list")
-    call = opened.of("inbox.list")
+    opened = await open_page(request, "proposals.answer")
+    call = opened.of("proposals.answer")
     call.check_waits()
     return event_source(_changes(call, seen))
 
@@ -211,16 +211,18 @@ async def answer(request: Request, proposal_id: str) -> Response:
     if choice not in CHOICES:
         raise RefusedError(ErrorCode.INVALID_VALUE, f"{choice[:40]!r} is not an answer; open the inbox again.")
 
+    members = {
+        "proposalId": proposal_id,
+        "choice": choice,
+        "scope": {"allowedPaths": _paths(form)} if choice == "narrow" else None,
+        "to": form.get("to") or None if choice == "delegate" else None,
+        "reason": form.get("reason", ""),
+        "shown": form.get("shown", ""),
+    }
     try:
-        body = AnswerToGive(
-            choice=choice,  # type: ignore[arg-type]  # one of CHOICES
-            scope={"allowedPaths": _paths(form)} if choice == "narrow" else None,
-            to=form.get("to") or None if choice == "delegate" else None,
-            reason=form.get("reason", ""),
-            shown=form.get("shown", ""),
-        )
-    except ValidationError as error:
-        raise RefusedError(ErrorCode.INVALID_VALUE, f"{form_fault(error)[0]} Open the inbox again.") from None
+        wanted = read_request(answer_proposal, members, "form", strict=True)
+    except RefusedError as refused:
+        raise RefusedError(refused.code, f"{refused.message} Open the inbox again.") from None
 
     def run() -> None:
         waiting = next((one for one in call.hosted.realm.inbox() if one.proposal_id == proposal_id), None)
@@ -230,7 +232,7 @@ async def answer(request: Request, proposal_id: str) -> Response:
                 f"Proposal {proposal_id[:80]} does not wait for you any more: nothing was answered."
                 f"{_ended(call, proposal_id)}",
             )
-        give_answer(call, call.verified, proposal_id, body)
+        give_answer(call, wanted)
 
     try:
         await call.run(run)

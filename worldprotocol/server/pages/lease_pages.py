@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
-from msgspec import to_builtins
 
 from world.errors import RefusedError
 from world.read_models.leases import lacks
@@ -42,8 +41,8 @@ async def leases(
 async def _shown(
     opened: PageCall, view: Mapping[str, str], *, done: bool = False, refusal: str = "", status: int = 200
 ) -> Response:
-    held = to_builtins((await opened.ask(list_leases)).leases)
-    waits = to_builtins((await opened.ask(list_waits)).waits)
+    held = (await opened.shown(list_leases))["leases"]
+    waits = (await opened.shown(list_waits))["waits"]
     total, administrators = len(held), opened.call.view.klis.in_force.administrators.split()
     held = [one for one in held if _is_wanted(view, one["agentId"], [one["resource"]])]
     waits = [one for one in waits if _is_wanted(view, one["agentId"], [each["resource"] for each in one["resources"]])]

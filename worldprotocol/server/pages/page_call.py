@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
+from msgspec import to_builtins
 from pydantic import BaseModel, ValidationError
 
 from world.error_codes import ErrorCode
@@ -133,6 +134,11 @@ class PageCall:
         """
         call, wanted = self.of(operation.name), read_request(operation, members or {}, "form", strict=True)
         return await call.run(partial(perform, operation, call, wanted))
+
+    async def shown(self, operation: Declared[Any, Any], members: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer of a declared operation to this caller as JSON; see ``ask``."""
+        shown: dict[str, Any] = to_builtins(await self.ask(operation, members))
+        return shown
 
     async def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
         """Return the page as HTML, which a thread makes."""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from authority.policies.policy_file import policy_from_text
 from world.errors import RefusedError
+from worldprotocol.operations.policies import list_policies, read_policy
 from worldprotocol.server.jobs.bodies import BacktestToStart
 from worldprotocol.server.pages.page_call import PageCall, form_fault, job_shown, job_started, open_form, open_page
 from worldprotocol.server.pages.page_table import shows
@@ -37,7 +38,7 @@ Hash = Annotated[str, Query(max_length=64)]
 async def policies(request: Request) -> Response:
     """Show the policies in force, and all adoptions and retirements."""
     opened = await open_page(request, "policies.list")
-    found = await opened.read("policies.list")
+    found = await opened.shown(list_policies)
     values = {"title": "Policies", **found, "may_test": opened.may("backtest.start")}
     return await opened.show("policies", values)
 
@@ -46,7 +47,7 @@ async def policies(request: Request) -> Response:
 async def policy(request: Request, policy_hash: str, against: Hash = "") -> Response:
     """Show one version of a policy; the address holds the version that it is compared with."""
     opened = await open_page(request, "policies.read")
-    found = await opened.read("policies.read", {"named": policy_hash, "against": against or None})
+    found = await opened.shown(read_policy, {"named": policy_hash, "against": against or None})
     versions = [one for one in found["history"] if one["event"] != "retired"]
     values = {"title": f"Policy {found['name']}", "one": found, "versions": versions}
     return await opened.show("policy", values)

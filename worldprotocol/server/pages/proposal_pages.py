@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import orjson
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.trace import trace_proposal
 from world.state.proposal import TRANSITIONS
-from worldprotocol.server.bodies import Cancellation, ProposalFilter, Settlement
+from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.proposals import cancel_proposal, list_proposals, read_proposal, settle_proposal
+from worldprotocol.operations.worlds import diff_worlds, read_world
 from worldprotocol.server.call import Call
 from worldprotocol.server.jobs.bodies import JobToCancel, RecheckToStart, WhatIfToStart
 from worldprotocol.server.jobs.job import Kind
@@ -44,8 +46,8 @@ async def proposals(
 ) -> Response:
     """Show proposals in the order of submission; the address holds the filter."""
     opened = await open_page(request, "proposals.list")
-    wanted = ProposalFilter(actor=actor or None, status=status or None)
-    found = await opened.read("proposals.list", {"wanted": wanted, "after": after, "limit": MOST})
+    wanted = {"actor": actor or None, "status": status or None, "after": after, "limit": MOST}
+    found = await opened.shown(list_proposals, wanted)
     values = {"title": "Proposals", **found, "after": after, "status": status, "actor_id": actor}
     values["statuses"] = ["", *TRANSITIONS]
     return await opened.show("proposals", values)
@@ -75,7 +77,7 @@ def _is_about(job: Mapping[str, Any], proposal_id: str) -> bool:
 
 
 async def _shown(opened: PageCall, proposal_id: str, more: Mapping[str, Any], status: int = 200) -> Response:
-    found = await opened.read("proposals.read", {"proposal_id": proposal_id})
+    found = await opened.shown(read_proposal, {"proposalId": proposal_id})
     call = opened.call
     values: dict[str, Any] = {
         "title": f"Proposal {proposal_id}",
@@ -115,17 +117,17 @@ async def _made(opened: PageCall, found: Mapping[str, Any]) -> Any:
     """Return the difference that a proposal made, None where there is none or the caller may not read it."""
     if found["status"] != "completed" or not opened.may("worlds.diff"):
         return None
-    made = await opened.read("worlds.read", {"world_id": found["worldId"]})
+    made = await opened.shown(read_world, {"worldId": found["worldId"]})
     if made.get("parent") is None:
         return None
-    return await opened.read("worlds.diff", {"world_id": made["parent"], "other": made["worldId"]})
+    return await opened.shown(diff_worlds, {"worldId": made["parent"], "with": made["worldId"]})
 
 
 @shows("settle")
 async def settle(request: Request, proposal_id: str) -> Response:
     """Record what became of an effect in doubt."""
 
-    def body(form: Mapping[str, str]) -> Settlement:
+    def members(form: Mapping[str, str]) -> dict[str, Any]:
         value = None
         if form.get("choice") == "happened" and form.get("value", "").strip():
             try:
@@ -135,31 +137,32 @@ async def settle(request: Request, proposal_id: str) -> Response:
                     ErrorCode.INVALID_VALUE,
                     'The result of the effect is not JSON; a text is written in quotes, such as "r-17".',
                 ) from None
-        return Settlement(
-            choice=form.get("choice", ""),  # type: ignore[arg-type]  # checked by the model
-            reason=form.get("reason", ""),
-            effect=form.get("effect") or None,
-            value=value,
-        )
+        named = {name: form.get(name, "") for name in ("choice", "reason")}
+        return {**named, "effect": form.get("effect") or None, "value": value}
 
-    return await _command(request, proposal_id, "settle", body)
+    return await _command(request, proposal_id, settle_proposal, members)
 
 
 @shows("cancel")
 async def cancel(request: Request, proposal_id: str) -> Response:
     """Cancel an approved execution."""
-    return await _command(request, proposal_id, "cancel", lambda form: Cancellation(reason=form.get("reason", "")))
+    return await _command(request, proposal_id, cancel_proposal, lambda form: {"reason": form.get("reason", "")})
 
 
-async def _command(request: Request, proposal_id: str, name: str, body: Any) -> Response:
+async def _command(
+    request: Request,
+    proposal_id: str,
+    operation: Declared[Any, Any],
+    members: Callable[[Mapping[str, str]], dict[str, Any]],
+) -> Response:
     """Run a command of the API with the fields of a form, and show the proposal as it is then."""
-    opened, form = await open_form(request, f"proposals.{name}")
+    opened, form = await open_form(request, operation.name)
     try:
-        await opened.read(f"proposals.{name}", {"proposal_id": proposal_id, "body": body(form)})
-    except (RefusedError, ValidationError) as error:
+        await opened.ask(operation, {"proposalId": proposal_id, **members(form)})
+    except RefusedError as error:
         words, status = form_fault(error)
         return await _shown(opened, proposal_id, {"refusal": words, "typed": form}, status)
-    return opened.redirect(f"proposals/{proposal_id}?done={name}")
+    return opened.redirect(f"proposals/{proposal_id}?done={operation.name.partition('.')[2]}")
 
 
 @shows("recheck_proposal")
@@ -176,7 +179,7 @@ async def what_if(request: Request, proposal_id: str) -> Response:
 
 async def _job(request: Request, proposal_id: str, kind: Kind, body: BaseModel) -> Response:
     opened, _ = await open_form(request, f"{kind}.start")
-    await opened.read("proposals.read", {"proposal_id": proposal_id})
+    await opened.ask(read_proposal, {"proposalId": proposal_id})
     try:
         job_id = await job_started(opened, kind, body)
     except RefusedError as refused:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 
+from worldprotocol.operations.runs import list_all_runs, read_run
 from worldprotocol.server.pages.page_call import open_page
 from worldprotocol.server.pages.page_table import shows
 
@@ -22,8 +23,7 @@ async def runs(
 ) -> Response:
     """Show the newest runs; the address holds the filter."""
     opened = await open_page(request, "runs.list")
-    wanted = {"limit": MOST, "agent": agent or None, "open_only": bool(only)}
-    found = await opened.read("runs.list", wanted)
+    found = await opened.shown(list_all_runs, {"limit": MOST, "agent": agent or None, "open": bool(only)})
     values = {"title": "Runs", **found, "agent": agent, "is_open_only": bool(only), "most": MOST}
     return await opened.show("runs", values)
 
@@ -32,7 +32,7 @@ async def runs(
 async def run(request: Request, run_id: str) -> Response:
     """Show one run: each declared triple with its use, violations, and what was restored."""
     opened = await open_page(request, "runs.read")
-    found = await opened.read("runs.read", {"run_id": run_id})
+    found = await opened.shown(read_run, {"runId": run_id})
     values = {"title": f"Run {run_id}", "one": found, "declared": _declared(found), "most": MOST_ROWS}
     return await opened.show("run", values)
 

@@ -18,6 +18,7 @@ from world.read_models.decoding import decoded
 from world.read_models.lineage import Heads
 from world.read_models.value_tracking import leaves
 from worldprotocol.api.lookup.point_in_time import moment
+from worldprotocol.operations.worlds import blame_path, diff_worlds, read_state, read_world
 from worldprotocol.server.call import Call
 from worldprotocol.server.pages.lineage_drawing import LANES, Drawing, draw
 from worldprotocol.server.pages.page_call import PageCall, open_page
@@ -202,20 +203,20 @@ async def world(
 ) -> Response:
     """Show one world; the address holds the path that is explained and the world that is compared."""
     opened = await open_page(request, "worlds.read")
-    found = await opened.read("worlds.read", {"world_id": world_id})
+    found = await opened.shown(read_world, {"worldId": world_id})
     name, refusals = found["worldId"], []
     values: dict[str, Any] = {"state": None, "blame": None, "diff": None}
     wanted = {
-        "state": ("worlds.state", {"world_id": name}),
-        "blame": ("worlds.blame", {"world_id": name, "path": path}) if path else None,
-        "diff": ("worlds.diff", {"world_id": other, "other": name}) if other else None,
+        "state": (read_state, {"worldId": name}),
+        "blame": (blame_path, {"worldId": name, "path": path}) if path else None,
+        "diff": (diff_worlds, {"worldId": other, "with": name}) if other else None,
     }
     for part, asked in wanted.items():
         try:
-            values[part] = None if asked is None else await opened.read(*asked)
+            values[part] = None if asked is None else await opened.shown(*asked)
         except RefusedError as refused:
             refusals.append(refused.message)
-    about = {"title": f"World {name}", "one": found, "path": path, "other": other, "refusals": refusals}
+    about: dict[str, Any] = {"title": f"World {name}", "one": found, "path": path, "other": other, "refusals": refusals}
     about["choices"] = await opened.call.run(lambda: _choices(opened.call, found))
     return await opened.show("world", {**about, **values})
 

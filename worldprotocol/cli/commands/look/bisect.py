@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,8 +18,9 @@ from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import AT_METAVAR, world_at
 
 if TYPE_CHECKING:
-    from world.read_models.bisect import Bisected
-    from world.read_models.provenance import Cause
+    from world.read_models.bisect import Test
+    from worldprotocol.api.lookup.bisection import FoundWorlds
+    from worldprotocol.api.past_values import PastValues, PastValuesReader
     from worldprotocol.api.realm import Realm
 
 CANNOT_TEST: Final = 125
@@ -53,19 +54,15 @@ def bisect(desk: CommandContext, argv: tuple[str, ...], good: str | None, bad: s
     The line is halved, so it should hold in every world after the first. Where it comes and goes, one of the worlds is
     found in which it begins. Exit code 1 when only untestable worlds are left to choose from.
     """
-    from world.read_models.bisect import bisect as search
-    from world.read_models.provenance import causes_of
+    from worldprotocol.api.lookup.bisection import line_to, search
 
     _check_asked(argv, **asked)
-    other_code: set[str] = set()
-    with desk.look() as world, _test(desk, world, argv, other_code, **asked) as test:
-        line = _line(world, good, world_at(world, bad)[0])
-        from_genesis = world.archive.world(line[0]).parent is None
+    with desk.look() as world, _test(desk, world, argv, **asked) as test:
+        worlds = line_to(world.archive, world_at(world, bad)[0], None if good is None else world_at(world, good)[0])
         with desk.progress("Bisecting") as progress:
-            found = search(line, test, from_genesis=from_genesis, progress=progress)
-        causes = causes_of(world.archive, [world.sealed(name) for name in found.first[:SHOWN]])
-    _tell(desk, found, causes, len(line), other_code)
-    return 0 if len(found.first) == 1 else 1
+            found = search(world, worlds, test, progress=progress)
+    _tell(desk, found)
+    return 0 if len(found.found.first) == 1 else 1
 
 
 def _check_asked(argv: tuple[str, ...], *, path: str | None, becomes: str | None) -> None:
@@ -75,44 +72,13 @@ def _check_asked(argv: tuple[str, ...], *, path: str | None, becomes: str | None
         raise click.UsageError("--path and --becomes go together.")
 
 
-def _line(world: Realm, good: str | None, newest: str) -> list[str]:
-    """Return the ids of the worlds to choose from, oldest first.
-
-    Raises:
-        RefusedError: ``NOT_BISECTABLE`` where the one is no ancestor of the other.
-    """
-    from world.errors import RefusedError
-    from world.read_models.lineage import line
-
-    oldest = None if good is None else world_at(world, good)[0]
-    found = []
-    for row in line(world.archive, newest):
-        found.append(row.world_id)
-        if row.world_id == oldest:
-            break
-    else:
-        if oldest is not None:
-            rendered = (
-                f"World {oldest[:12]} is no ancestor of world {newest[:12]}; `worldctl worlds` draws how they descend."
-            )
-            raise RefusedError(ErrorCode.NOT_BISECTABLE, rendered)
-    found.reverse()
-    return found
-
-
 @contextmanager
 def _test(
-    desk: CommandContext,
-    world: Realm,
-    argv: tuple[str, ...],
-    other_code: set[str],
-    *,
-    path: str | None,
-    becomes: str | None,
-) -> Iterator[Callable[[str], bool | None]]:
-    """Give the test of one world; the computed values that other code than that of then evaluates are collected."""
+    desk: CommandContext, world: Realm, argv: tuple[str, ...], *, path: str | None, becomes: str | None
+) -> Iterator[Test]:
+    """Give the test of one world."""
     if path is not None:
-        yield _of_value(desk, world, path, becomes or "", other_code)
+        yield _of_value(desk, world, path, becomes or "")
         return
     from tempfile import TemporaryDirectory
 
@@ -120,51 +86,25 @@ def _test(
         yield lambda world_id: _run(world, world_id, argv, Path(folder, "state.json"))
 
 
-def _of_value(
-    desk: CommandContext, world: Realm, path: str, becomes: str, other_code: set[str]
-) -> Callable[[str], bool | None]:
-    """Return the test whether a path has this value; it is undetermined where a computed value cannot be made."""
-    from world.errors import RefusedError
-    from world.model.canonical_json import canonical_bytes, read_json
-    from world.model.paths import look_up, parse_path
-    from world.read_models.blame import COMPUTED, plain_path, stands
-
-    try:
-        wanted = read_json(becomes)
-    except RefusedError:
-        wanted = becomes
-    expected = canonical_bytes(wanted)
-
-    def holds(world_id: str) -> bool:
-        data = world.archive.checked_state(world_id)
-        place = parse_path(plain_path(data, path))
-        return stands(data, place) and canonical_bytes(look_up(data, place)) == expected
-
-    if parse_path(path)[:1] == (COMPUTED,):
-        return _of_computed(desk, world, path, expected, other_code)
-    return holds
-
-
-def _of_computed(
-    desk: CommandContext, world: Realm, name: str, expected: bytes, other_code: set[str]
-) -> Callable[[str], bool | None]:
-    from world.model.canonical_json import canonical_bytes
+def _of_value(desk: CommandContext, world: Realm, path: str, becomes: str) -> Test:
+    """Return the test whether a path has this value; why a computed value cannot be made is said once."""
+    from worldprotocol.api.lookup.bisection import ValueTest
     from worldprotocol.cli.support.rendering.computed_values import past_values, remarks
 
-    values, said = past_values(desk, world.archive), set[str]()
+    said = set[str]()
+    values: PastValuesReader | None = None
 
-    def holds(world_id: str) -> bool | None:
+    def computed(world_id: str) -> PastValues:
+        nonlocal values
+        values = values or past_values(desk, world.archive)
         found = values.of(world.sealed(world_id), world.archive.checked_state(world_id))
-        for remark in remarks(found, name):
+        for remark in remarks(found, path):
             if remark not in said:
                 desk.out.remark(remark)
             said.add(remark)
-        other_code.update({name} & {*found.by_other_code})
-        if name in found.missing:
-            return None
-        return name in found.values and canonical_bytes(found.values[name]) == expected
+        return found
 
-    return holds
+    return ValueTest(world.archive, path, becomes, computed)
 
 
 def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> bool | None:
@@ -203,25 +143,21 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
     return None if code == CANNOT_TEST else code != 0
 
 
-def _tell(desk: CommandContext, found: Bisected, causes: list[Cause], worlds: int, other_code: set[str]) -> None:
+def _tell(desk: CommandContext, found: FoundWorlds) -> None:
     if desk.json:
-        rendered = {"first": causes[0].to_wire() if len(found.first) == 1 else None, "candidates": list(found.first)}
-        counts = {"tested": found.tested, "worlds": worlds, "untestable": list(found.untestable)}
-        marks = {"computedByOtherCode": sorted(other_code)} if other_code else {}
-        desk.out.document({**rendered, "before": found.before, **counts, **marks})
+        desk.out.document(found.to_wire())
         return
     from worldprotocol.cli.commands.look.blame import about_cause
 
-    tests = f"{counted(found.tested, 'test')} in a line of {counted(worlds, 'world')}"
-    if len(found.first) > 1:
-        desk.out.text(
-            f"one of {counted(len(found.first), 'world')} is the first; those between cannot be tested ({tests})"
-        )
-        for name in found.first[:SHOWN]:
+    first = found.found.first
+    tests = f"{counted(found.found.tested, 'test')} in a line of {counted(found.worlds, 'world')}"
+    if len(first) > 1:
+        desk.out.text(f"one of {counted(len(first), 'world')} is the first; those between cannot be tested ({tests})")
+        for name in first[:SHOWN]:
             desk.out.text(f"  {name}")
         return
     desk.out.text(f"the first one, by {tests}:")
-    for line in about_cause(causes[0]):
+    for line in about_cause(found.causes[0]):
         desk.out.text(line)
-    if found.before is not None:
-        desk.out.text(f"  before    world {found.before}, where it does not hold")
+    if found.found.before is not None:
+        desk.out.text(f"  before    world {found.found.before}, where it does not hold")

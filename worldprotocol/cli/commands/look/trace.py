@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 if TYPE_CHECKING:
     from world.read_models.trace import TraceStep
-    from worldprotocol.cli.support.point_in_time import PointInTime
 
 
 @command("trace")
@@ -26,78 +24,11 @@ def trace(desk: CommandContext, named: str, at: str | None) -> None:
     verdict about its leases, an effect or a world; or an event's position. Source events and effects are looked for in
     the whole log, where nothing else is named so. `worldctl blame` leads from a value to its world.
     """
+    from worldprotocol.api.lookup.traces import traced
+
     with desk.look() as world:
-        top = _traced(moment(world, at), named)
+        top = traced(moment(world, at), named)
     desk.out.tell(top.to_wire(), *_drawn(top, named))
-
-
-def _traced(then: PointInTime, named: str) -> TraceStep:
-    from world.read_models.lineage import number
-    from world.read_models.trace import trace_proposal, world_step
-    from worldprotocol.api.lookup.id_lookup import KINDS, as_position, candidates, head_named
-
-    archive, kinds = then.world.archive, [*KINDS, "verdict"]
-    position = as_position(then.world, named)
-    if position:
-        return _of_event(then, position)
-    if named and head_named(then.world, named) is None and not candidates(then.world, named, kinds):
-        return _of_origin(then, named)
-    kind, name = then.find(named, kinds)
-    if kind == "world":
-        sealed = archive.sealed(name)
-        then.check_seen(f"World {name[:12]} was sealed", archive.world(name).position)
-        if sealed.created_by is None:
-            return world_step(archive, sealed, "genesis: the realm was founded with it", then.position)
-        name = sealed.created_by
-    elif kind == "verdict":
-        position = number(archive.rows("verdict", {"of_verdict": name})[0][0])
-        then.check_seen(f"Verdict {name} was given", position)
-        return _of_event(then, position)
-    elif kind in ("run", "session"):
-        raise click.UsageError(f"{named!r} is {kind} {name}, which has no source event; `worldctl show` shows it.")
-    return trace_proposal(archive, name, then.position)
-
-
-def _of_origin(then: PointInTime, named: str) -> TraceStep:
-    """Return the trace of the one source event, or effect, whose id begins like this."""
-    from world.read_models.trace import find_origins, trace_source
-    from worldprotocol.api.lookup.id_lookup import nothing_named, only
-
-    archive = then.world.archive
-    found = find_origins(archive, named, then.position)
-    known = [*(("source", name) for name in found.sources), *(("effect", name) for name in found.effects)]
-    one = only(named, known)
-    if one is None:
-        raise nothing_named(named)
-    kind, name = one
-    return trace_source(archive, found.sources[name] if kind == "source" else list(found.effects[name]), then.position)
-
-
-def _same(name: str) -> dict[str, str]:
-    from world.read_models.index import PLACES_AT_ONCE
-
-    return {f"proposal{n}": name for n in range(PLACES_AT_ONCE)}
-
-
-def _of_event(then: PointInTime, position: int) -> TraceStep:
-    """Return the trace of the proposal that an event is about, or of a projection that selected no intent."""
-    from world.errors import RefusedError
-    from world.events.proposal_events import ProjectionRecorded
-    from world.read_models.decoding import decoded
-    from world.read_models.trace import projection_step, trace_proposal
-
-    archive = then.world.archive
-    then.check_seen(f"Event {position} was recorded", position)
-    event = decoded(archive.log.event_at(position))
-    if isinstance(event, ProjectionRecorded) and event.proposal_id is None:
-        return projection_step(event, position)
-    for attribute in ("proposal_id", "created_by", "request_id"):
-        name = getattr(event, attribute, None)
-        if name is not None and archive.rows("places", _same(name)):
-            return trace_proposal(archive, str(name), then.position)
-    raise RefusedError(
-        ErrorCode.NOT_FOUND, f"Event {position} is {event.TOPIC}, which is about no proposal.", position=position
-    )
 
 
 def _drawn(top: TraceStep, named: str) -> Iterator[str]:

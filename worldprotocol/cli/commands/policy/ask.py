@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
-
-if TYPE_CHECKING:
-    from worldprotocol.cli.support.point_in_time import PointInTime
-    from worldprotocol.policy_tools.hypothetical import HypotheticalRuling, Stand
 
 
 @command("ask")
@@ -47,8 +43,8 @@ def ask(
     from worldprotocol.cli.support.opening import composed
     from worldprotocol.cli.support.rendering.proposal_explanation import ruling_lines
     from worldprotocol.policy_tools.explain import trace_lines
+    from worldprotocol.policy_tools.hypothetical import Stand, policy_named
     from worldprotocol.policy_tools.hypothetical import ask as asked_of
-    from worldprotocol.policy_tools.hypothetical import policy_named
 
     body = _body(action, given, scope, intent)
     values = [_set(one) for one in sets]
@@ -62,8 +58,8 @@ def ask(
         limits=config.chosen_limits(),
     ) as world:
         then = None if at is None else moment(world, at)
-        stand = None if then is None else _stand(then, branch)
-        wire = _wire(asked_of(world, actor, body, branch=branch, stand=stand, sets=values, policy=policy))
+        stand = None if then is None else Stand.of(then, branch)
+        wire = asked_of(world, actor, body, branch=branch, stand=stand, sets=values, policy=policy).to_wire()
     when = "would be decided" if then is None else f"would have been decided after event {then.position}"
     note = [] if wire["note"] is None else [f"  note      {wire['note']}"]
     lines = [f"nothing was submitted: this is what {when}", *ruling_lines(wire), *trace_lines(wire), *note]
@@ -89,14 +85,6 @@ def _body(action: str | None, given: str | None, scope: tuple[str, ...], intent:
     return body
 
 
-def _stand(then: PointInTime, branch: str | None) -> Stand:
-    from worldprotocol.policy_tools.hypothetical import Stand
-
-    base = then.world_id(branch)
-    name = branch or then.world.sealed(base).branch
-    return Stand(then.realm(), base, name, then.position, then.now, is_past=True)
-
-
 def _set(given: str) -> tuple[str, Any]:
     from world.errors import RefusedError
     from world.model.canonical_json import read_json
@@ -108,30 +96,3 @@ def _set(given: str) -> tuple[str, Any]:
         return path, read_json(text)
     except RefusedError:
         return path, text
-
-
-def _wire(asked: HypotheticalRuling) -> dict[str, Any]:
-    from worldprotocol.policy_tools.explain import explain_trace
-
-    case, rendered = asked.case, asked.ruling.to_wire()
-    policy = None
-    if asked.policy is not None:
-        policy = {"name": asked.policy["name"], "hash": asked.policy["hash"], "position": None}
-    return {
-        "kind": "hypothetical",
-        "actor": case.actor.to_wire(),
-        "action": case.intent.body.type,
-        "input": case.intent.body.input,
-        "branch": case.branch,
-        "baseWorld": case.base_world,
-        "submittedAt": case.submitted_at,
-        "verdict": rendered["verdict"],
-        "authority": rendered["authority"],
-        "reason": rendered["reason"],
-        "approvedScope": rendered.get("approvedScope"),
-        "ask": rendered.get("ask", []),
-        "policy": policy,
-        "inForce": asked.in_force,
-        "note": asked.note,
-        **explain_trace(rendered, asked.policy, case, case.intent.body.scope_proposal, at_hand=asked.at_hand),
-    }

@@ -36,12 +36,14 @@ def on(desk: CommandContext, name: str, actors: tuple[str, ...], by: str) -> Non
 
     It has to be loaded by every process that acts: name it in world.toml. It replaces an earlier shadow policy.
     """
+    from worldprotocol.analysis.shadow_results import shadow_wire
+
     name = name_of(desk, name)
     with desk.open() as world:
         changed = world.shadow(name, actors=actors, by=by)
         configured = world.realm().shadow
     words = "shadows now" if changed else "shadowed already"
-    desk.out.tell({**_wire(configured), "changed": changed}, f"{name} {words}: {_in_words(configured)}")
+    desk.out.tell({**shadow_wire(configured), "changed": changed}, f"{name} {words}: {_in_words(configured)}")
 
 
 @shadow.command("off")
@@ -49,10 +51,12 @@ def on(desk: CommandContext, name: str, actors: tuple[str, ...], by: str) -> Non
 @with_desk
 def off(desk: CommandContext, by: str) -> None:
     """Stop the shadow policy; what was recorded stays."""
+    from worldprotocol.analysis.shadow_results import shadow_wire
+
     with desk.open() as world:
         changed = world.shadow(None, by=by)
     words = "No policy shadows any more." if changed else "No policy shadowed."
-    desk.out.tell({**_wire(None), "changed": changed}, words)
+    desk.out.tell({**shadow_wire(None), "changed": changed}, words)
 
 
 @shadow.command("show")
@@ -65,13 +69,13 @@ def show(desk: CommandContext, of: str | None, at: str | None, *, check: bool) -
 
     It is compared with the first ruling on each proposal; the answers of people are shown beside it.
     """
-    from worldprotocol.analysis.shadow_results import shadows_of
+    from worldprotocol.analysis.shadow_results import shadow_wire, shadows_of
 
     with desk.look() as world:
         then = moment(world, at)
         found, configured = shadows_of(world, of, then.position), then.realm().shadow
     if desk.json:
-        desk.out.document({"configured": _wire(configured), **found.to_wire()})
+        desk.out.document({"configured": shadow_wire(configured), **found.to_wire()})
     else:
         _print(desk, found, configured, is_now=at is None)
     return 1 if check and found.lines else 0
@@ -106,12 +110,6 @@ def _line(line: Mapping[str, Any]) -> str:
     more = "" if line["change"] == "verdict" else f", another {line['change']}"
     decided = f"; {line['decision']} in the end" if "decision" in line else ""
     return f"{begin}\t{sides[0]}, the shadow {sides[1]}{more}{decided}"
-
-
-def _wire(configured: ShadowConfigured | None) -> dict[str, Any]:
-    if configured is None:
-        return {"name": None, "hash": None, "actors": []}
-    return {"name": configured.name, "hash": configured.policy_hash, "actors": configured.actors}
 
 
 def _in_words(configured: ShadowConfigured | None) -> str:
