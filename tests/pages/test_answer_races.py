@@ -105,7 +105,7 @@ def raced(realm: Realm, gate: Gate, meanwhile: Any) -> RefusedError | None:
     body = AnswerToGive(choice="approve", shown=shown)
     gate.close()
     with ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(give_answer, call, VERIFIED, proposal.proposal_id, body)
+        answering = pool.submit(give_answer, call, call.realm, proposal.proposal_id, body)
         try:
             assert gate.reached.wait(30)
             meanwhile(proposal.proposal_id)
@@ -142,5 +142,6 @@ def test_an_answer_holds_where_the_head_moved_and_an_approval_does_the_same(real
 
 def test_an_answer_without_a_hash_is_compared_with_nothing(realm: Realm, gate: Gate) -> None:
     proposal = realm.act("bot", "slip.write", {"name": "free"})
-    give_answer(a_call(realm), VERIFIED, proposal.proposal_id, AnswerToGive(choice="approve"))
+    call = a_call(realm)
+    give_answer(call, call.realm, proposal.proposal_id, AnswerToGive(choice="approve"))
     assert answered(realm) == [("approve", "ann")]

@@ -8,6 +8,25 @@ Source: docs/architecture.md, "Operations".
 from __future__ import annotations
 
 from worldprotocol.operations.calling import OperationCall
-from worldprotocol.operations.declaring import REALM, AnswerForm, Awaited, Example, Operation, RequestForm, operation
+from worldprotocol.operations.declaring import (
+    REALM,
+    AnswerForm,
+    Awaited,
+    Example,
+    Operation,
+    RequestForm,
+    Unhashed,
+    operation,
+)
 
-__all__ = ["REALM", "AnswerForm", "Awaited", "Example", "Operation", "OperationCall", "RequestForm", "operation"]
+__all__ = [
+    "REALM",
+    "AnswerForm",
+    "Awaited",
+    "Example",
+    "Operation",
+    "OperationCall",
+    "RequestForm",
+    "Unhashed",
+    "operation",
+]

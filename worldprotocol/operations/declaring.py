@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
 from msgspec import Struct
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from world.events.verification import Right
     from worldprotocol.operations.calling import OperationCall
 
-__all__ = ["REALM", "AnswerForm", "Awaited", "Declared", "Example", "Operation", "RequestForm", "operation"]
+__all__ = ["REALM", "AnswerForm", "Awaited", "Declared", "Example", "Operation", "RequestForm", "Unhashed", "operation"]
 
 REALM: Final = "/v1/realms/{realm}"
 """Beginning of the path of an operation on a realm."""
@@ -26,9 +27,17 @@ class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """Base of answers and of what they consist of: a member without a default is always shown."""
 
 
+class Unhashed:
+    """Marks a member of a request that does not belong to its meaning: ``Annotated[Seconds, Unhashed]``.
+
+    A repeated request may have another value of it, such as another time to wait.
+    """
+
+
 Q = TypeVar("Q", bound=RequestForm)
 A = TypeVar("A", bound=AnswerForm)
-Run = Callable[["OperationCall", Q], A]
+R = TypeVar("R")
+Run = Callable[["OperationCall", Q], R]
 Again = Callable[["OperationCall", Q, Sequence[Any]], A]
 
 
@@ -132,9 +141,21 @@ class Declared(Operation, Generic[Q, A]):
     statuses: tuple[int, ...] = (200,)
 
     @property
+    def unhashed(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
+        return _unhashed(self.request)
+
+    @property
     def is_write(self) -> bool:
         """Whether it may record events, so that a caller may give a key to a request."""
         return self.method == "POST"
+
+
+@cache
+def _unhashed(request: type[RequestForm]) -> frozenset[str]:
+    hints = get_type_hints(request, include_extras=True)
+    members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return frozenset(member for name, member in members if Unhashed in getattr(hints[name], "__metadata__", ()))
 
 
 Kind = Literal["whole", "personal"]
@@ -147,6 +168,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         kind: ``whole`` or ``personal``; see ``Operation``.
         records: topics of the events that a request records, separated by spaces.
         again: see ``Declared``.
+        answers: the answer of a write, and of its repetition, from the request alone; the function returns nothing.
         awaited: see ``Declared``.
         status: see ``Declared``.
         statuses: see ``Declared``.
@@ -155,14 +177,26 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     kind: Kind
     records: str
     again: Again[Q, A]
+    answers: Callable[[Q], A]
     awaited: Awaited[Q, A]
     status: Callable[[A], int]
     statuses: tuple[int, ...]
 
 
+def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function that returns the answer which follows from its request alone."""
+
+    @wraps(function)
+    def run(call: OperationCall, request: Any) -> Any:
+        function(call, request)
+        return answers(request)
+
+    return run
+
+
 def operation(
     name: str, route: str, rights: str, *, example: tuple[Q, A], **options: Unpack[OperationOptions[Q, A]]
-) -> Callable[[Run[Q, A]], Declared[Q, A]]:
+) -> Callable[[Run[Q, A] | Run[Q, None]], Declared[Q, A]]:
     """Declare the decorated function as an operation; its docstring is the description, the first line the summary.
 
     Args:
@@ -178,14 +212,16 @@ def operation(
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}.")
-    again, records, kind = options.get("again"), options.get("records", ""), options.get("kind")
+    answers, records, kind = options.get("answers"), options.get("records", ""), options.get("kind")
+    again = options.get("again") if answers is None else lambda _, request, __: answers(request)
     if (again is None) != (not records):
         raise TypeError(f"{name}: `again` answers from the events that `records` names.")
     method, _, path = route.partition(" ")
     request, answer = example
 
-    def declare(run: Run[Q, A]) -> Declared[Q, A]:
-        lines = (run.__doc__ or "").strip().splitlines()
+    def declare(function: Run[Q, A] | Run[Q, None]) -> Declared[Q, A]:
+        lines = (function.__doc__ or "").strip().splitlines()
+        run: Any = function if answers is None else _answering(function, answers)
         return Declared(
             name=name,
             method=method,

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, TypeVar
 import orjson
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
-from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -21,12 +20,9 @@ from world.klis.session import AgentKey
 from world.read_models.live.sealed_snapshot import archived_upto
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
-from worldprotocol.api.callers.keyed import check_key
-from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
 from worldprotocol.operations import OperationCall
 from worldprotocol.operations.visibility import Visibility
-from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.request_body import body_of
 from worldprotocol.server.service import HostedRealm, Service
@@ -92,22 +88,6 @@ class Call(OperationCall):
         """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
         upto = 0 if self.view.archived is None else archived_upto(self.hosted.realm.log)
         return {"archivedUpto": upto} if upto else {}
-
-    def keyed(self, key: str | None) -> Verification:
-        """Return the caller with the key of its request.
-
-        Raises:
-            RefusedError: ``INVALID_VALUE`` for a text that is no key.
-        """
-        return self.verified if key is None else structs.replace(self.verified, key=check_key(key))
-
-    def acting(self, key: str | None) -> Realm:
-        """Return the realm for the caller of a request with a key, of which a repetition records nothing.
-
-        Raises:
-            RefusedError: as ``keyed``.
-        """
-        return caller_realm(self.hosted.realm, self.keyed(key), self.hosted.request_keys)
 
     @property
     def waits(self) -> AbstractContextManager[None]:

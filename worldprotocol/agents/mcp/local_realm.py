@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from msgspec import structs
-
 from projections.catalog import ActionCatalog
 from world.clock import SystemClock
 from world.error_codes import ErrorCode
@@ -22,7 +20,8 @@ from world.state.proposal import Proposal
 from worldprotocol.agents.mcp.realm_access import PAGE, SUBMITTED_S, McpActor
 from worldprotocol.agents.waiting_words import with_waits
 from worldprotocol.api.asynchronous.realm import AsyncRealm
-from worldprotocol.api.callers.keyed import open_twin, proposal_of_intent, submit_keyed
+from worldprotocol.api.callers.keyed import caller_of, proposal_of_intent, submit_once
+from worldprotocol.api.callers.request_keys import keyed
 from worldprotocol.api.lookup.lineage_rows import LineageQuery, branch_rows, lineage_row, lineage_rows, sealed_row
 from worldprotocol.api.requests import waiting_entry
 
@@ -69,11 +68,12 @@ class LocalRealm:
 
     async def submit(self, body: IntentBody, key: str | None, trace: Mapping[str, Any]) -> dict[str, Any]:
         """Submit an intent, or return the open, undecided proposal of the same meaning; see ``RealmPort``."""
-        issued = await asyncio.to_thread(self._realm.issue, self._actor_id, body.type, body.input)
-        intent = issued if key is None else structs.replace(issued, intent_id=key)
+        intent = await asyncio.to_thread(self._realm.issue, self._actor_id, body.type, body.input)
+        said = {"type": body.type, "input": body.input}
+        caller = None if key is None else keyed(caller_of(self._realm, self._actor_id), key, "intents.submit", said)
 
         def run() -> Proposal:
-            return open_twin(self._realm, intent) or submit_keyed(self._realm, intent, trace=trace)
+            return submit_once(self._realm, caller, intent, continues=True, trace=trace)
 
         running = asyncio.ensure_future(asyncio.to_thread(run))
         self._running.add(running)

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Response
+from pydantic import BaseModel
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.proposal_events import HumanAnswered, ProposalSubmitted
+from world.events.proposal_events import ProposalSubmitted
 from world.events.verification import Verification
 from world.model.canonical_json import canonical_bytes
 from world.pipeline.preparation.preview import ApprovalPreview, basis_of
@@ -19,13 +20,13 @@ from world.read_models.decoding import decoded
 from world.read_models.diff import changes
 from world.state.proposal import Proposal
 from worldprotocol.agents.waiting_words import with_waits
-from worldprotocol.api.callers.repeated import once
+from worldprotocol.api.callers.request_keys import keyed, once
 from worldprotocol.api.proposal_summary import calls_left, left_entry
+from worldprotocol.api.realm import Realm
 from worldprotocol.api.requests import scope_of, waiting_entry, waiting_in
 from worldprotocol.operations.visibility import unknown_proposal
 from worldprotocol.server.bodies import AnswerToGive, Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Authorized, Call, answer
-from worldprotocol.server.commands.caller_realm import answer_in
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import AsFar, History, Key, Wait, rendered, waited
 from worldprotocol.server.operations.past import At
@@ -139,15 +140,21 @@ async def answer_proposal(
     call: Authorized, proposal_id: str, body: AnswerToGive, history: History = False, idempotency_key: Key = None
 ) -> Response:
     """Answer a waiting proposal as the caller."""
-    caller, said = call.keyed(idempotency_key), (body.choice, body.scope, body.to, body.reason, body.shown)
-    give = partial(give_answer, call, caller, proposal_id, body)
-    give_once = partial(
-        once, call.hosted.realm, caller, HumanAnswered, give, said=said, says=answer_in, stream=proposal_id
-    )
+    caller = _keyed(call, idempotency_key, proposal_id, body)
+    give_once = _once(call, caller, lambda acting: give_answer(call, acting, proposal_id, body))
     return await _changed(call, proposal_id, give_once, history=history)
 
 
-def give_answer(call: Call, caller: Verification, proposal_id: str, body: AnswerToGive) -> None:
+def _keyed(call: Call, key: str | None, proposal_id: str, body: BaseModel) -> Verification:
+    return keyed(call.verified, key, call.operation.name, {"proposalId": proposal_id, **body.model_dump()})
+
+
+def _once(call: Call, caller: Verification, command: Callable[[Realm], object]) -> Callable[[], object]:
+    """Return the command of a request, which a repeated request does not run."""
+    return partial(once, call.hosted.realm, caller, command, again=lambda _: None)
+
+
+def give_answer(call: Call, realm: Realm, proposal_id: str, body: AnswerToGive) -> None:
     """Record an answer of the caller, where what was shown is still what an approval would do.
 
     The preview is computed without the log's lock. Under the lock, the state that it was made from is compared, and
@@ -156,7 +163,6 @@ def give_answer(call: Call, caller: Verification, proposal_id: str, body: Answer
     Raises:
         RefusedError: ``SHOWN_CHANGED``, and the refusals of ``Realm.decide``.
     """
-    realm = call.hosted.realm.as_caller(caller)
     given = {**body.model_dump(), "by": realm._actor(call.actor_id), "scope": scope_of(body.scope)}
     for attempt in range(1, MAX_COMPARISONS + 1):
         basis = None
@@ -192,8 +198,8 @@ async def cancel_proposal(
 
     An actor may only withdraw its own proposals.
     """
-    host = call.acting(idempotency_key).host
-    cancel = partial(host.cancel, proposal_id, by=call.actor_id, reason=body.reason)
+    caller = _keyed(call, idempotency_key, proposal_id, body)
+    cancel = _once(call, caller, lambda acting: acting.host.cancel(proposal_id, by=call.actor_id, reason=body.reason))
     return await _changed(call, proposal_id, cancel, history=history)
 
 
@@ -202,8 +208,8 @@ async def settle_proposal(
     call: Authorized, proposal_id: str, body: Settlement, history: History = False, idempotency_key: Key = None
 ) -> Response:
     """Record what became of an effect in doubt; the execution continues."""
-    host, said = call.acting(idempotency_key).host, body.model_dump(exclude={"choice"})
-    settle = partial(host.resolve, proposal_id, body.choice, by=call.actor_id, **said)
+    caller, said = _keyed(call, idempotency_key, proposal_id, body), body.model_dump(exclude={"choice"})
+    settle = _once(call, caller, lambda acting: acting.host.resolve(proposal_id, body.choice, by=call.actor_id, **said))
     return await _changed(call, proposal_id, settle, history=history)
 
 

@@ -230,7 +230,7 @@ async def answer(request: Request, proposal_id: str) -> Response:
                 f"Proposal {proposal_id[:80]} does not wait for you any more: nothing was answered."
                 f"{_ended(call, proposal_id)}",
             )
-        give_answer(call, call.verified, proposal_id, body)
+        give_answer(call, call.realm, proposal_id, body)
 
     try:
         await call.run(run)
