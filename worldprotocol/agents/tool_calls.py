@@ -40,7 +40,7 @@ from worldprotocol.agents.call_values import (
 from worldprotocol.agents.claim_keys import ended_claimed_by, have_one_caller, is_of_another
 from worldprotocol.agents.command_runs import is_run
 from worldprotocol.agents.waiting_words import waits_for
-from worldprotocol.api.callers.keyed import caller_of, submit_once
+from worldprotocol.api.callers.keyed import caller_of, proposal_of_key, submit_once
 from worldprotocol.api.callers.request_keys import check_key, key_conflict, keyed
 from worldprotocol.api.callers.sessions import resume_held_call
 from worldprotocol.api.realm import Realm
@@ -102,10 +102,7 @@ class ToolCalls:
         if known is None and call.has_own_id:
             known = ended_claimed_by(self._realm, self._actor_id, issued.intent_key, call.key)
         if known is not None:
-            asked = known.submitted.intent.body
-            if (asked.type, asked.input) != (issued.body.type, issued.body.input):
-                raise key_conflict(call.key, known.proposal_id)
-            return self.resumed(known)
+            return self.resumed(_same(known, issued, call.key))
         waiting = self._open_twin(call, issued.intent_key)
         if waiting is not None:
             return self.resumed(waiting)
@@ -113,7 +110,8 @@ class ToolCalls:
             return self._submitted(call, issued, None)
         for number in count(1):  # an equal call may have begun the earlier proposals of this one
             name = call.key if number == 1 else f"{call.key}{ATTEMPT}{number}"
-            proposal = self._submitted(call, issued, name)
+            known = proposal_of_key(self._realm, self._actor_id, name)
+            proposal = self._submitted(call, issued, name) if known is None else _same(known, issued, name)
             if not is_of_another(self._realm, call, proposal):
                 break
         return proposal
@@ -444,6 +442,18 @@ class ToolCalls:
             raise RefusedError(ErrorCode.INVALID_ACTION, why, proposal_id=name)
         made = proposal.journal.get(ended[-1].requirement_id)
         return Denied(proposal, "MADE_ALREADY", f"The call {call.key} was made already ({name}).", made)
+
+
+def _same(known: Proposal, issued: IntentInstance, key: str) -> Proposal:
+    """Return the proposal of a call with a key.
+
+    Raises:
+        RefusedError: ``IDEMPOTENCY_CONFLICT`` where it is of another call.
+    """
+    asked = known.submitted.intent.body
+    if (asked.type, asked.input) != (issued.body.type, issued.body.input):
+        raise key_conflict(key, known.proposal_id)
+    return known
 
 
 def _claims(proposal: Proposal) -> list[EffectClaimed]:
