@@ -18,6 +18,7 @@ from world.state.proposal import Proposal
 from worldprotocol.api.callers.keyed import has_source, projected, proposal_of_intent, submit_once
 from worldprotocol.api.callers.request_keys import keyed, once
 from worldprotocol.api.options import SubmitOptions
+from worldprotocol.api.requests import ProjectionOutcome
 from worldprotocol.api.telemetry.context import TRACEPARENT
 from worldprotocol.api.waiting.proposals import Until, has_come
 from worldprotocol.server.bodies import IntentToSubmit, IntentWithOptions, IssuedIntent, SourceToProject
@@ -73,7 +74,6 @@ async def submit(
             )
         key = intent.intent_id
     name = realm.new_id() if intent is None else intent.intent_id
-    caller = call.verified if key is None else keyed(call.verified, key, call.operation.name, _meant(body, intent))
     options["trace"] = _traced(options.get("trace"), traceparent)
     continues = isinstance(issued, IntentToSubmit) and issued.continueOpen
 
@@ -83,6 +83,7 @@ async def submit(
             assert isinstance(issued, IntentToSubmit)
             made = realm.issue(call.actor_id, issued.type, issued.input, scope=issued.scopeProposal, note=issued.note)
             made = structs.replace(made, intent_id=name)
+        caller = call.verified if key is None else keyed(call.verified, key, call.operation.name, _meant(body, intent))
         return submit_once(realm, caller, made, continues=continues, **options)
 
     proposal = await _submitted(call, name, run, (within, wait))
@@ -130,16 +131,18 @@ async def project(
     source = SourceEvent.read(wire | {name: value for name, value in optional.items() if value is not None})
     options = _options(call, body)
     options["trace"] = _traced(options.get("trace"), traceparent)
-    caller, realm = keyed(call.verified, idempotency_key, call.operation.name, _meant(body)), call.hosted.realm
-    outcome = await call.run(
-        lambda: once(
+    realm = call.hosted.realm
+
+    def run() -> ProjectionOutcome:
+        return once(
             realm,
-            caller,
+            keyed(call.verified, idempotency_key, call.operation.name, _meant(body)),
             lambda acting: acting.project(source, call.actor_id, **options),
             again=lambda events: projected(realm.proposal(events[0].proposal_id)),
             is_same=has_source(source),
         )
-    )
+
+    outcome = await call.run(run)
     proposal = outcome.proposal
     found: dict[str, Any] = {"projectionId": outcome.projection_id, "reason": outcome.reason, "proposal": None}
     if proposal is None:

@@ -49,7 +49,7 @@ async def run_command(call: Authorized, body: CommandToRun, idempotency_key: Key
     if run is None:
         raise RefusedError(ErrorCode.NOT_OVER_SERVER, "This server was started by a program that executes no commands.")
     said = body.model_dump(include={"arguments", "files", "stdin"})
-    caller = keyed(call.verified, idempotency_key, call.operation.name, said)
+    caller = await call.run(lambda: keyed(call.verified, idempotency_key, call.operation.name, said))
     files, stdin = {name: _decoded(text) for name, text in body.files.items()}, _decoded(body.stdin or "")
     permitted = await call.run(lambda: permit(call, body.arguments))
     realm, output = call.hosted.realm, CommandOutput()
