@@ -92,7 +92,7 @@ RECORDS: dict[str, Callable[[str], Realm]] = {
 }
 
 
-BEHIND = {"clocks": 10, "signed": 10, "garden": 90}
+BEHIND = {"clocks": 10, "repeats": 10, "signed": 10, "garden": 90}
 """How many events stay when the realm of a record is cut; the garden goes back that far for a branch."""
 
 
