@@ -238,3 +238,19 @@ def test_what_has_no_canonical_form_is_named_within_the_request(servers: list[Re
     with pytest.raises(RefusedError) as refused:
         perform(acquire, a_call(servers[0]), Acquire(manifest=manifest), "nan")
     assert (refused.value.code, refused.value.details["path"]) == ("NOT_CANONICAL", "$.manifest.scope[0].x")
+
+
+def test_a_repeated_request_does_not_continue_another_open_proposal(servers: list[Realm]) -> None:
+    realm = servers[0]
+
+    def submit(key: str) -> str:
+        intent = realm.issue("bot", "order.place", {"item": "tea"}, scope=["orders"])
+        caller = keyed(a_call(realm, "bot").verified, key, "intents.submit", {"item": "tea"})
+        return submit_once(realm, caller, intent, continues=True).proposal_id
+
+    first = submit("a")
+    assert submit("b") == first  # it waits still
+    realm.decide(first, "reject", by="ann", reason="no")
+    second = submit("c")
+    assert second != first
+    assert (submit("a"), submit("c"), submit("d")) == (first, second, second)

@@ -130,7 +130,7 @@ def submit_once(
 
     def run(acting: Realm) -> Proposal:
         twin = open_twin(acting, intent) if continues else None
-        if twin is not None:
+        if twin is not None and not _is_recorded(realm, caller):
             return twin
         if attended is None:
             return acting.submit(intent, **options)
@@ -153,6 +153,13 @@ def submit_once(
     if earlier.submitted.intent.body != intent.body:
         raise key_conflict(intent.intent_id, earlier.proposal_id)
     return earlier
+
+
+def _is_recorded(realm: Realm, caller: Verification | None) -> bool:
+    """Return whether a request of a caller with its key was recorded."""
+    if caller is None or caller.key is None or caller.actor_id is None:
+        return False
+    return bool(realm.archive.events_of_key(caller.actor_id, caller.key))
 
 
 def projected(proposal: Proposal) -> ProjectionOutcome:

@@ -91,7 +91,7 @@ def once(
     Args:
         realm: the realm.
         caller: the caller, as ``keyed`` returns it; without a key the command runs.
-        run: the command, on the realm of the caller.
+        run: the command, on the realm of the caller: one command of the writer, which looks for the key.
         again: returns the result of a repeated request from the events of the first one.
         is_same: whether the first event of a request that an earlier release recorded is that of this one.
 
@@ -103,19 +103,16 @@ def once(
 
     if caller.key is None or caller.actor_id is None:
         return run(realm.as_caller(caller))
-    owner = caller.actor_id, caller.key
-    events = realm.archive.events_of_key(*owner)
-    if not events:
-        acting = realm.as_caller(caller)
-        acting._protocol = OnceProtocol(realm._acting, realm._composed.ids, caller)
-        try:
-            return run(acting)
-        except RepeatedRequestError as repeated:
-            events = repeated.events
-        except RefusedError:
-            events = realm.archive.events_of_key(*owner)  # an equal request changed what this one is refused for
-            if not events:
-                raise
+    acting = realm.as_caller(caller)
+    acting._protocol = OnceProtocol(realm._acting, realm._composed.ids, caller)
+    try:
+        return run(acting)
+    except RepeatedRequestError as repeated:
+        events = repeated.events
+    except RefusedError:
+        events = realm.archive.events_of_key(caller.actor_id, caller.key)  # it may be refused for what it did before
+        if not events:
+            raise
     before = events[0].verified.request
     if before != caller.request if before is not None else not is_same(events[0]):
         raise key_conflict(caller.key, getattr(events[0], "proposal_id", None))
