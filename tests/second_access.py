@@ -83,6 +83,8 @@ class Access:
         if topic == "verdict.given":
             is_signed = (state.get("channel") or {}).get("kind") == "signed"
             return None if is_signed else state["agentId"], {"actor"}
+        if topic == "request.withdrawn":
+            return None, {"actor"}
         if topic == "lease.renewed":
             return holder_of(state), {"actor"}
         if topic == "lease.released":

@@ -10,12 +10,15 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from world.audit.sealing import last_commit
 from world.clock import ManualClock
 from world.errors import RefusedError
+from world.events.verification import Verification
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import TIME_LIMIT_MS, ToolCalls
+from worldprotocol.api.callers.keyed import key_of
 from worldprotocol.api.callers.sessions import Leaving, caller_left
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
@@ -106,7 +109,7 @@ def test_a_call_whose_proposal_an_equal_one_began_is_proposed_again(realm: Realm
     made = one.begin(edit("a"))
     assert isinstance(made, Denied)
     assert (made.code, made.proposal.proposal_id) == ("MADE_ALREADY", again.proposal.proposal_id)
-    with pytest.raises(RefusedError, match="was used for another intent"):
+    with pytest.raises(RefusedError, match="was used for another request"):
         one.begin(ToolCall("a", "file.edit", FILE | {"path": "/src/lib.py"}))
 
 
@@ -194,10 +197,11 @@ def test_calls_whose_keys_begin_alike_are_different_ones(realm: Realm) -> None:
     calls = ToolCalls(realm, "one")
     first = calls.submit(ToolCall("a~b", "file.edit", FILE | {"path": "/src/lib.py"}))
     second = calls.submit(edit("a"))
-    assert (first.intent.intent_id, second.intent.intent_id) == ("a~b", "a")
+    assert (key_of(first.submitted), key_of(second.submitted)) == ("a~b", "a")
     tried = ToolCall("c~d", "file.edit", FILE | {"path": "/src/main.py"}, attempt="once")
     assert isinstance(calls.begin(tried), Allowed)
-    assert calls.submit(ToolCall("c", "file.edit", FILE | {"path": "/docs"})).intent.intent_id == "c"
+    last = calls.submit(ToolCall("c", "file.edit", FILE | {"path": "/docs"}))
+    assert key_of(last.submitted) == "c"
 
 
 def test_a_call_outlives_the_session_whose_open_proposal_it_continued(realm: Realm) -> None:
@@ -230,3 +234,23 @@ def test_a_call_that_gave_way_continues_when_the_file_is_free_and_says_so(realm:
         waiting = two.begin(edit("b"))
     one.report("a", {})
     assert isinstance(two.begin(edit("b")), Allowed)
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_call_that_an_earlier_release_recorded_is_not_made_again(realm: Realm, is_verified: bool) -> None:
+    calls, call = ToolCalls(realm, "one"), edit("a")
+    realm.access.grant("one", "actor", by="operator")
+    issued = realm.issue("one", call.action, dict(call.input))
+    earlier = Verification(method="peer", actor_id="one", uid=1)
+    acting = realm.as_caller(earlier) if is_verified else realm
+    first = acting.submit(structs.replace(issued, intent_id="a"))  # the intentId was the key
+    assert isinstance(calls.begin(call), Allowed)
+    calls.report("a", {})
+    made = calls.begin(call)
+    assert isinstance(made, Denied)
+    assert (made.code, made.proposal.proposal_id) == ("MADE_ALREADY", first.proposal_id)
+    with pytest.raises(RefusedError) as refused:
+        calls.submit(ToolCall("a", "file.edit", FILE | {"path": "/docs"}))
+    assert refused.value.code == "IDEMPOTENCY_CONFLICT"
+    other = ToolCalls(realm, "two").submit(edit("a"))  # the key of another agent
+    assert other.proposal_id != first.proposal_id

@@ -221,6 +221,9 @@ def test_one_job_of_a_kind_runs_at_a_time_and_can_be_cancelled(audited: Served) 
         assert all(int(one.headers["retry-after"]) > 0 for one in flood)
         conflict = aud.post(f"{PATH}/recheck", json={}, headers={"Idempotency-Key": "key-1"})
         assert (conflict.status_code, conflict.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+        with audited.client("ops") as ops:  # the key of another actor
+            other = ops.post(f"{PATH}/recheck", json={}, headers={"Idempotency-Key": "key-1"})
+        assert other.json()["code"] == "TOO_MANY_REQUESTS"
         until(lambda: bool(job_processes(audited)), what="the process of the job runs")
         cancelled = [aud.post(f"{PATH}/jobs/{job['jobId']}:cancel", json={}).json() for _ in range(3)]
         assert {one["status"] for one in cancelled} == {"cancelled"}

@@ -24,7 +24,8 @@ from host.effects import EffectHandler
 from world.core import Domain, effect, set_
 from world.errors import WorldProtocolError
 from worldprotocol import Realm
-from worldprotocol.api.callers.keyed import submit_keyed
+from worldprotocol.api.callers.keyed import caller_of, submit_once
+from worldprotocol.api.callers.request_keys import keyed
 
 T = TypeVar("T")
 
@@ -88,7 +89,8 @@ def write(realm: Realm, folder: Path, to: str, count: int, repeated: Counter[str
     for number in range(count):
         body = {"to": to, "amount": number}
         intent = until_answered(partial(realm.issue, "bot", "pay", body, scope=[f"paid.{to}"]), repeated)
-        proposal = until_answered(partial(submit_keyed, realm, intent), repeated)
+        caller = keyed(caller_of(realm, "bot"), intent.intent_id, "pay", body)
+        proposal = until_answered(partial(submit_once, realm, caller, intent), repeated)
         append_line(folder / "acknowledged", f"{intent.intent_id} {proposal.status}")
 
 

@@ -20,7 +20,7 @@ from world.model.snapshot import EffectAnswer
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
 from world.state.proposal import Proposal
-from worldprotocol.api.callers.keyed import submit_keyed
+from worldprotocol.api.callers.keyed import submit_attended
 from worldprotocol.api.callers.sessions import (
     Leaving,
     caller_left,
@@ -104,7 +104,7 @@ def _call(world: Realm, actor: str, name: str, session: str | None, **more: Any)
     trace = {"client": KID["client"] if actor == "kid" else BOT["client"]}
     intent = world.issue(actor, "write", {"name": name, **more}, scope=[f"letters.{name}"])
     trace = trace if session is None else {**trace, "session": session}
-    return submit_keyed(world, intent, attended=attended, trace=trace)
+    return submit_attended(world, intent, attended, trace=trace)
 
 
 def _claim(world: Realm, proposal: Proposal, kind: str = "letter.write") -> EffectClaim:

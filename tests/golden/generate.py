@@ -28,6 +28,7 @@ from tests.golden import (
     harbour,
     moves,
     orchard,
+    repeats,
     signed,
     wakes,
 )
@@ -120,6 +121,7 @@ RECORDED = {
     "callers": recording(callers, "desk", "callers", callers.record),
     "guards": recording(guards, "gate", "guards", guards.record),
     "moves": recording(moves, "harbour", "moves", moves.record),
+    "repeats": recording(repeats, "harbour", "repeats", repeats.record),
 }
 """The logs as they are recorded today; ``garden`` and ``ledger`` are from before there were leases."""
 

@@ -102,6 +102,7 @@ LOGS = [
     "callers",
     "guards",
     "moves",
+    "repeats",
 ]
 
 

@@ -20,7 +20,20 @@ from eventsourcing.persistence import OperationalError
 
 from bench.realms import BenchRealm
 from tests.cli.realm import environment
-from tests.golden import access, callers, clocks, couriers, garden, gate, guards, harbour, orchard, signed, wakes
+from tests.golden import (
+    access,
+    callers,
+    clocks,
+    couriers,
+    garden,
+    gate,
+    guards,
+    harbour,
+    orchard,
+    repeats,
+    signed,
+    wakes,
+)
 from tests.golden.generate import FORGED
 from tests.pipeline.test_history_sums import opened
 from tests.support.patience import PATIENCE_S
@@ -73,12 +86,13 @@ RECORDS: dict[str, Callable[[str], Realm]] = {
     "harbour": harbour.record,
     "ledger": garden.record_portable,
     "orchard": orchard.record,
+    "repeats": repeats.record,
     "signed": signed.record,
     "wakes": wakes.record,
 }
 
 
-BEHIND = {"clocks": 10, "signed": 10, "garden": 90}
+BEHIND = {"clocks": 10, "repeats": 10, "signed": 10, "garden": 90}
 """How many events stay when the realm of a record is cut; the garden goes back that far for a branch."""
 
 

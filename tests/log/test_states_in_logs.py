@@ -22,7 +22,7 @@ from worldprotocol.export.jsonl import import_log
 
 LOGS = sorted(path for path in FOLDER.glob("*.jsonl") if not path.stem.endswith("forged"))
 
-MODELLED = ("access", "callers", "couriers", "gate", "guards", "moves", "orchard", "signed", "wakes")
+MODELLED = ("access", "callers", "couriers", "gate", "guards", "moves", "orchard", "repeats", "signed", "wakes")
 """Golden logs whose domains have a state model."""
 
 

@@ -23,7 +23,7 @@ from world.events.lease_events import VerdictGiven
 from world.events.proposal_events import HumanAnswered, ProposalSubmitted
 from world.events.verification import RIGHTS, UNAUTHENTICATED, Right, Verification
 from worldprotocol.api.callers.access import verify_token
-from worldprotocol.api.callers.repeated import once
+from worldprotocol.api.callers.request_keys import keyed, once
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log
 
@@ -216,7 +216,7 @@ def test_a_claim_belongs_to_the_actor_that_made_it(tmp_path: Path) -> None:
         claim = ann.claim_effect(worker="w1", key="k-1")
         assert claim is not None
         assert ann.claim_effect(worker="w1", key="k-1") == claim  # the answer to the first request was lost
-        refused("IDEMPOTENCY_CONFLICT", lambda: bob.claim_effect(worker="w1", key="k-1"))
+        assert bob.claim_effect(worker="w1", key="k-1") is None  # his own key, and nothing else is offered
         refused("IDEMPOTENCY_CONFLICT", lambda: ann.claim_effect(worker="w2", key="k-1"))
         for other in (bob, realm):
             refused("CLAIM_LOST", lambda other=other: other.heartbeat_effect(claim))
@@ -273,18 +273,17 @@ def test_a_repeated_settlement_is_recorded_once(tmp_path: Path) -> None:
         clock.advance(60_000)
         realm.settle()
         assert realm.proposal(name).in_doubt
-        ann = Verification(method="jwt", actor_id="ann", key="settle-1")
+        ann = Verification(method="jwt", actor_id="ann")
 
-        def settle(verified: Verification, reason: str = "seen") -> None:
-            def resolve() -> None:
-                realm.as_caller(verified).host.resolve(name, "happened", by="ann", reason=reason, value="done")
+        def settle(key: str, reason: str = "seen") -> Verification:
+            caller = keyed(ann, key, "settle", {"reason": reason})
+            options = {"by": "ann", "reason": reason, "value": "done"}
+            once(realm, caller, lambda acting: acting.host.resolve(name, "happened", **options), again=lambda _: None)
+            return caller
 
-            once(realm, verified, EffectResolved, resolve, said=reason, says=lambda event: event.reason, stream=name)
-
-        for _ in range(3):
-            settle(ann)
-        assert recorded(realm, EffectResolved) == [ann]
-        refused("IDEMPOTENCY_CONFLICT", lambda: settle(ann, "another"))
-        refused("NOT_IN_DOUBT", lambda: settle(Verification(method="jwt", actor_id="ann", key="settle-2")))
+        callers = [settle("settle-1") for _ in range(3)]
+        assert recorded(realm, EffectResolved) == callers[:1]
+        refused("IDEMPOTENCY_CONFLICT", lambda: settle("settle-1", "another"))
+        refused("NOT_IN_DOUBT", lambda: settle("settle-2"))
         assert realm.proposal(name).status == "completed"
         assert verify(realm.log).ok

@@ -6,20 +6,17 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from hashlib import sha256
+from typing import Annotated, Any, Literal
 
 import httpx
 import pytest
-from msgspec import defstruct
+from msgspec import defstruct, to_builtins
 
-from tests.server.kiosk import kiosk
 from tests.server.served import PATH, Served
 from world.model.immutable_json import FrozenDict
-from worldprotocol.api.realm import Realm
-from worldprotocol.operations import AnswerForm, Paged, operation
-from worldprotocol.operations.access import LOST, CreateToken, _lost_token
+from worldprotocol.api.callers.request_keys import digest_of
+from worldprotocol.operations import AnswerForm, OperationCall, Paged, RequestForm, Unhashed, operation
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.leases import list_leases
 from worldprotocol.operations.registry import SUBJECTS, declared_operations
@@ -123,15 +120,29 @@ def test_tokens_are_created_by_equal_requests_at_once_each_in_place_of_the_one_b
         assert [one.note for one in realm.realm().tokens.values()].count("at once") == 1
 
 
-def test_a_token_that_an_equal_request_to_another_server_revoked_is_lost_too(tmp_path: Path) -> None:
-    with Realm.create(str(tmp_path / "world.db"), domain=kiosk) as realm:
-        realm.register("kid", "agent")
-        lost = realm.access.create_token("kid", by="operator").created
-        realm.access.revoke_token(lost.token_id, by="operator", reason=LOST)
-        before = SimpleNamespace(realm=lambda: SimpleNamespace(tokens={lost.token_id: lost}))
-        call: Any = SimpleNamespace(hosted=SimpleNamespace(realm=before), realm=realm, actor_id="operator")
-        made = _lost_token(call, CreateToken(actor_id="kid"), [lost])
-        assert list(realm.realm().tokens) == [made.token_id]
+class Waits(RequestForm, frozen=True, kw_only=True):
+    """A request that may wait."""
+
+    name: str
+    wait: Annotated[float, Unhashed] = 0
+    some_history: Annotated[Literal["yes", "no"], Unhashed] = "no"
+
+
+def test_members_that_do_not_belong_to_the_meaning_are_not_in_the_digest() -> None:
+    def run(_: OperationCall, __: Waits) -> AnswerForm:
+        """Wait."""
+        return AnswerForm()
+
+    made = operation("waits.do", "POST /waits", "actor", example=(Waits(name="a"), AnswerForm()))(run)
+    assert made.unhashed == {"wait", "someHistory"}
+
+    def digest(request: Waits) -> str:
+        return digest_of(made.name, to_builtins(request), made.unhashed)
+
+    assert digest(Waits(name="a")) == digest(Waits(name="a", wait=3, some_history="yes"))
+    assert digest(Waits(name="a")) != digest(Waits(name="b"))
+    canonical = b'["waits.do",{"name":"a"}]'
+    assert digest(Waits(name="a")) == sha256(canonical).hexdigest()[:32]
 
 
 def test_equal_keys_of_two_actors_are_two_requests(served: Served) -> None:

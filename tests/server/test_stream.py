@@ -18,6 +18,7 @@ from tests.server.served import ORDER, PATH, Served, founded, serving
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted
+from worldprotocol.api.callers.keyed import key_of
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.proofs.checkpoint import Trusted, read_checkpoint
 from worldprotocol.export.proofs.receipt import check_proof
@@ -68,7 +69,7 @@ def test_a_stream_goes_on_from_the_last_event_id_without_a_gap(served: Served) -
         with bot.stream("GET", f"{PATH}/log/stream", params={"types": "proposal.submitted"}) as stream:
             served.submit("kid", ORDER, "live-1")
             position, kind, content = next(events(stream))
-        assert (kind, content["state"]["intent"]["intentId"]) == ("proposal.submitted", "live-1")
+        assert (kind, content["state"]["verified"]["key"]) == ("proposal.submitted", "live-1")
         assert position > len(whole)
         page = bot.get(f"{PATH}/log", params={"after": 2, "limit": 3}).json()
         assert ([one["position"] for one in page["events"]], page["next"]) == ([3, 4, 5], 5)
@@ -177,7 +178,7 @@ def test_two_servers_on_one_postgresql_give_every_event_in_order_to_all(postgres
     assert seen[1] == list(range(1, len(seen[1]) + 1))
     with place.realm() as realm:
         submitted = [event for _, event in realm.events() if isinstance(event, ProposalSubmitted)]
-        assert {event.intent.intent_id: event.proposal_id for event in submitted} == acknowledged
+        assert {key_of(event): event.proposal_id for event in submitted} == acknowledged
         assert len(submitted) == total
         assert verify(realm.log).ok
 

@@ -31,9 +31,9 @@ def size(served: Served) -> int:
 
 
 def submitted(served: Served) -> list[str]:
-    """Return the ids of all submitted intents."""
+    """Return the keys of all submitted intents."""
     with served.place.realm() as realm:
-        return [event.intent.intent_id for _, event in realm.events() if isinstance(event, ProposalSubmitted)]
+        return [key_of(event) or "" for _, event in realm.events() if isinstance(event, ProposalSubmitted)]
 
 
 @pytest.mark.cases_in_ci(4)

@@ -204,7 +204,7 @@ def test_pipelined_requests_are_answered_in_order(served: Served) -> None:
             submitted, read = read_answer(stream), read_answer(stream)
             assert submitted is not None
             assert read is not None
-            assert submitted.json["intent"]["intentId"] == f"pipe-{number}"
+            assert submitted.json["intent"]["body"]["input"]["item"] == f"tea-{number}"
             assert read.json["value"] == f"tea-{number}"
 
 
@@ -222,7 +222,6 @@ def test_nonsense_behind_a_request_does_not_change_its_answer(served: Served) ->
     submit = request(served, "POST", f"{PATH}/intents", "Idempotency-Key: first-1", body=BODY)
     [answer] = exchanged(served, submit + b"\x00nonsense\r\n\r\n")
     assert (answer.status, answer.headers["connection"]) == (200, "close")
-    assert answer.json["intent"]["intentId"] == "first-1"
     assert size(served) > before
     [again] = exchanged(served, submit.replace(b"Host:", b"Connection: close\r\nHost:"))
     assert again.json["proposalId"] == answer.json["proposalId"]

@@ -108,7 +108,7 @@ def check(log: str, acknowledged: dict[str, str], served: Served) -> None:
     with served.client("bot") as bot:
         for key, proposal_id in acknowledged.items():
             found = bot.get(f"{PATH}/proposals/{proposal_id}").json()
-            assert (found["status"], found["intent"]["intentId"]) == ("completed", key)
+            assert (found["status"], found["intent"]["body"]["input"]["item"]) == ("completed", key)
 
 
 def order(served: Served, key: str) -> httpx.Response:

@@ -17,6 +17,7 @@ from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.events.proposal_events import ProposalSubmitted
+from worldprotocol.api.callers.keyed import key_of
 
 pytestmark = pytest.mark.slow
 
@@ -124,9 +125,7 @@ def test_two_servers_of_which_one_is_killed_lose_and_repeat_nothing(postgres_url
         assert positions == list(range(len(positions)))
     with place.realm() as realm:
         submitted = [
-            (event.intent.intent_id, event.proposal_id)
-            for _, event in realm.events()
-            if isinstance(event, ProposalSubmitted)
+            (key_of(event), event.proposal_id) for _, event in realm.events() if isinstance(event, ProposalSubmitted)
         ]
         assert sorted(submitted) == sorted(pair.acknowledged.items())
         statuses = {key: realm.proposal(name).status for key, name in submitted}

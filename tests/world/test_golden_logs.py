@@ -40,6 +40,7 @@ CODE: dict[str, tuple[dict[str, Any], ...]] = {
     "signed": ({"domain": harbour.harbour},),
     "wakes": ({"domain": harbour.harbour},),
     "moves": ({"domain": harbour.harbour},),
+    "repeats": ({"domain": harbour.harbour},),
     "callers": ({"domain": callers.desk},),
     "guards": ({"domain": gate.gate, "policies": [gate.before, guards.strict]},),
     "couriers": ({"domain": couriers.couriers},),

@@ -8,9 +8,10 @@ compared. Tables of an index that ``wp_view`` does not record are reported too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
+from zlib import crc32
 
 from sqlalchemy import bindparam, func, select
 
@@ -30,8 +31,9 @@ from world.log.url import Backend
 from world.log.views import OF_ALL_LOGS, ViewState
 from world.model.canonical_json import canonical_bytes, read_json
 from world.read_models.checkpoints import MAX_STEPS
-from world.read_models.index import VIEW_NAME, VIEW_VERSION, has_new_copy, statement
-from world.read_models.index_tables import CHECKPOINTS, METADATA, PROPOSALS, RUNS, VERDICTS, WORLDS
+from world.read_models.index import KEYS_NAME, KEYS_VERSION, VIEW_NAME, VIEW_VERSION, has_new_copy, statement
+from world.read_models.index_tables import CHECKPOINTS, KEYS_METADATA, METADATA, PROPOSALS, RUNS, VERDICTS, WORLDS
+from world.read_models.request_keys import request_of
 from world.state.proposal import PROPOSAL_EVENTS
 from world.state.realm_state import LANDMARKS, RealmState
 
@@ -40,6 +42,9 @@ WHOLE: Final = 20_000
 
 SAMPLES: Final = 2_000
 """Approximate number of proposals, and of worlds, that are compared for a larger log."""
+
+KEYS_EACH: Final = 64
+"""Of how many keys of a larger log one is compared."""
 
 _COUNTED: Final[dict[type[Event], str]] = {
     ProposalSubmitted: "proposals",
@@ -55,7 +60,8 @@ _ENDED: Final = {"proposal.completed": "completed", "proposal.failed": "failed",
 def unreadable(log: EventLog) -> str | None:
     """Return why a table of the index cannot be read, for example because it is missing; None if all can be read."""
     try:
-        for table in METADATA.sorted_tables:
+        keys = KEYS_METADATA.sorted_tables if _has_keys(log) else ()
+        for table in (*METADATA.sorted_tables, *keys):
             log.query(compiled(select(func.max(table.c.log_id)), log.backend))
     except DamagedLogError as damage:
         return str(damage.details.get("reason", damage.code))
@@ -72,8 +78,15 @@ def table_faults(log: EventLog) -> list[LogSchemaFault]:
     """
     rows = log.query(statements(log.backend).read_views, view_log=OF_ALL_LOGS)
     versions = {name: version for name, version, _ in rows}
-    views = {VIEW_NAME: METADATA} if versions.get(VIEW_NAME) == VIEW_VERSION else {}
+    known = {VIEW_NAME: (VIEW_VERSION, METADATA), KEYS_NAME: (KEYS_VERSION, KEYS_METADATA)}
+    views = {name: tables for name, (version, tables) in known.items() if versions.get(name) == version}
     return schema_faults(log.query, log.backend, views)
+
+
+def _has_keys(log: EventLog) -> bool:
+    """Return whether the log keeps the keys of requests, up to its last event; one of an earlier release does not."""
+    view = log.view_state(KEYS_NAME)
+    return view is not None and view.live and view.version == KEYS_VERSION
 
 
 Note = Callable[[Any, int, KnownWorld | None], None]
@@ -106,6 +119,7 @@ class IndexAudit:
         self.copied_at = None if self._kept is None else self._kept[0]  # an event after which a copy is compared
         self._verdicts: dict[str, tuple[int, str, str]] = {}
         self._runs: dict[str, list[Any]] = {}
+        self._keys: KeyAudit | None = KeyAudit(log) if is_live and _has_keys(log) else None
 
     def take(self, event: Event, position: int, world: KnownWorld | None) -> None:
         """Add a folded event to the expected rows.
@@ -123,6 +137,18 @@ class IndexAudit:
         """Return the function that ``take`` calls with an event of a type; None where it adds nothing."""
         if self.extent == "none":
             return None
+        note, keys = self._note_of(kind), self._keys
+        if keys is None or "verified" not in kind.__struct_fields__:
+            return note
+
+        def both(event: Event, position: int, world: KnownWorld | None) -> None:
+            keys.take(event, position)
+            if note is not None:
+                note(event, position, world)
+
+        return both
+
+    def _note_of(self, kind: type[Event]) -> Note | None:
         if kind is ProposalSubmitted:
             return self._submitted
         if kind in PROPOSAL_EVENTS:
@@ -231,6 +257,9 @@ class IndexAudit:
             [(number,)] = self._rows(f"count_{name}")
             if number != self._counts[name]:
                 yield realm.position, f"the index has {number} {name}, the events have {self._counts[name]}"
+        if self._keys is not None:
+            for message in self._keys.differences(0 if realm.archived is None else realm.archived.upto):
+                yield realm.position, message
         yield from self._row_differences()
 
     def _row_differences(self) -> Iterator[tuple[int, str]]:
@@ -316,6 +345,56 @@ class IndexAudit:
 
     def _rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._log.query(_statement(name, self._log.backend), of_log=self._log.log_id, **values)
+
+
+class KeyAudit:
+    """Comparison of the keys of requests with the events; of a large log, of one key among many.
+
+    Args:
+        log: the log, which keeps them.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._every = 1 if log.stored_head().size <= WHOLE else KEYS_EACH
+        self._rows: dict[tuple[str, str], list[Any]] = {}
+
+    def take(self, event: Event, position: int) -> None:
+        """Add an event to the expected rows."""
+        requested = request_of(event)
+        if requested is not None and crc32(requested.key.encode()) % self._every == 0:
+            row = self._rows.setdefault((requested.actor_id, requested.key), [requested.request, position, position])
+            row[2] = position
+
+    def differences(self, archived: int) -> Iterator[str]:
+        """Yield a sentence for each difference; of a cut log, keys of removed events may be there.
+
+        Args:
+            archived: position up to which contents of events may have been removed.
+        """
+        stored = self._stored()
+        for owner, row in self._rows.items():
+            found = stored.pop(owner, None)
+            if found is None or (found != row and not (_reaches(found, archived) and found[2] == row[2])):
+                yield f"the index has {found} for the key {owner[1]} of {owner[0]!r}, and the events {row}"
+        for (actor_id, key), row in stored.items():
+            if not _reaches(row, archived):
+                yield f"the index has a key {key} of {actor_id!r}, which no event has"
+
+    def _stored(self) -> dict[tuple[str, str], list[Any]]:
+        """Return the stored rows: all of them, or those of the keys that are compared."""
+        log, mine = self._log, {"of_log": self._log.log_id}
+        if self._every == 1:
+            rows = log.query(statement("requests", log.backend), **mine)
+            return {(actor_id, key): row for actor_id, key, *row in rows}
+        one = statement("request", log.backend)
+        found = {owner: log.query(one, **mine, of_actor=owner[0], of_key=owner[1]) for owner in self._rows}
+        return {owner: list(rows[0]) for owner, rows in found.items() if rows}
+
+
+def _reaches(row: Sequence[Any], archived: int) -> bool:
+    """Return whether the first event of a key may be one whose content was removed."""
+    return type(row[1]) is int and row[1] <= archived
 
 
 def _unrecorded(log: EventLog, view: ViewState | None) -> str | None:

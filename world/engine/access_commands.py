@@ -66,22 +66,32 @@ def revoke_right(work: UnitOfWork, actor_id: str, right: Right, *, by: str, reas
     work.emit(REALM_STREAM, work.of_caller(event))
 
 
-def create_token(work: UnitOfWork, token: TokenCreated, ttl_ms: int) -> TokenCreated:
+def create_token(work: UnitOfWork, token: TokenCreated, ttl_ms: int, *, lost: str | None = None) -> TokenCreated:
     """Record an API token.
 
     Args:
         work: the unit of work.
         token: the token; its times are set.
         ttl_ms: its time to live, in ms.
+        lost: why the tokens that the caller created with the same key are revoked; None revokes none.
 
     Raises:
         RefusedError: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``.
     """
     work.require_actor(token.actor_id)
     check_rights(token.can or ())
+    for name in [] if lost is None else _created_with(work):
+        revoke_token(work, name, by=token.by, reason=lost or "")
     created = replace(token, at=work.at, expires_at=work.at + ttl_ms)
     work.emit(REALM_STREAM, work.of_caller(created))
     return created
+
+
+def _created_with(work: UnitOfWork) -> list[str]:
+    """Return the ids of the tokens in force that the caller created with the key of the request."""
+    own = None if work.verified is None else (work.verified.actor_id, work.verified.key)
+    tokens = work.realm.tokens.values()
+    return [one.token_id for one in tokens if one.verified and (one.verified.actor_id, one.verified.key) == own]
 
 
 def revoke_token(work: UnitOfWork, token_id: str, *, by: str, reason: str) -> None:

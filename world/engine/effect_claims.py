@@ -141,14 +141,15 @@ class EffectClaims:
                 that is in force.
 
         Raises:
-            RefusedError: ``INVALID_ID`` for the worker's name, ``IDEMPOTENCY_CONFLICT`` for a key of another worker.
+            RefusedError: ``INVALID_ID`` for the worker's name, ``IDEMPOTENCY_CONFLICT`` for a key of another worker
+                of the same actor.
         """
         check_new_id("worker", worker)
         wanted = Wanted(types, workspaces, proposal_id)
 
         def may_find(realm: RealmView, now: int) -> bool:
             is_due = (due := realm.next_due()) is not None and due <= now
-            is_made = made_with(realm, key) is not None
+            is_made = any(True for _ in made_with(realm, key))
             return is_due or is_made or any(True for _ in claimable(realm, wanted, now))
 
         now = self._runner.now_ms()

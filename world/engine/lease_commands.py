@@ -193,7 +193,7 @@ class LeaseCommands:
                     f"Request {request_id} is a proposal's; it leaves the queue with the proposal.",
                     request_id=request_id,
                 )
-            return work.desk().withdraw(request_id, work.klis_now, reason=reason)
+            return work.desk(of_caller=True).withdraw(request_id, work.klis_now, reason=reason)
 
         return self._do(command)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from world.clock import IdSource
 from world.engine.commands import Prepare
 from world.engine.writer import Writer
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
 from world.events.verification import Verification
 from world.pipeline.unit_of_work import UnitOfWork
+from world.read_models.unit_lookup import UnitLookup
 
 if TYPE_CHECKING:
     from world.core import Domain
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from world.read_models.archive import Archive
     from world.state.realm_view import RealmView
 
-__all__ = ["VerifiedProtocol"]
+__all__ = ["OnceProtocol", "RepeatedRequestError", "VerifiedProtocol"]
 
 R = TypeVar("R")
 
@@ -59,6 +62,11 @@ class VerifiedProtocol(Writer):
         self.holds_submissions = protocol.holds_submissions
         self.subscribers = protocol.subscribers
         self.observer = protocol.observer
+
+    @property
+    def verified(self) -> Verification:
+        """The caller."""
+        return self._verified
 
     def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
         """Run one command; see ``WorldProtocol.run``."""
@@ -111,3 +119,57 @@ class VerifiedProtocol(Writer):
     def close(self) -> None:
         """Close the writer."""
         self._protocol.close()
+
+
+class RepeatedRequestError(RefusedError):
+    """An earlier request of the caller with the same key is recorded, or shares this commit.
+
+    Args:
+        events: what it recorded.
+    """
+
+    def __init__(self, events: Sequence[Any]) -> None:
+        super().__init__(ErrorCode.IDEMPOTENCY_CONFLICT, "The request was recorded before.")
+        self.events = events
+
+
+class _FirstCommand:
+    """A command that is refused, under the log's lock, where its request was recorded; see ``_VerifiedCommand``."""
+
+    __slots__ = ("_command", "_owner")
+
+    def __init__(self, command: Callable[[UnitOfWork], Any], owner: tuple[str, str]) -> None:
+        self._command = command
+        self._owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._command, name)
+
+    def __call__(self, work: UnitOfWork) -> Any:
+        assert isinstance(work.lookup, UnitLookup)
+        events = work.lookup.events_of_key(*self._owner)
+        if events:
+            raise RepeatedRequestError(events)
+        return self._command(work)
+
+
+class OnceProtocol(VerifiedProtocol):
+    """The command of a request with a key, refused under the log's lock where an earlier one recorded events.
+
+    Equal requests may share a commit, so the events of that commit count, too.
+
+    Args:
+        protocol: the writer.
+        ids: source of new ids.
+        verified: the caller, with actor and key.
+    """
+
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
+        """Run one command; see ``WorldProtocol.run``.
+
+        Raises:
+            RepeatedRequestError: the request is a repeated one.
+        """
+        owner = self._verified.actor_id or "", self._verified.key or ""
+        first: Callable[[UnitOfWork], R] = _FirstCommand(command, owner)
+        return super().run(first, others_too=others_too, prepare=prepare)

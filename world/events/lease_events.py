@@ -148,13 +148,15 @@ class RequestWithdrawn(Event, frozen=True, kw_only=True):
     """A request that waited or had died left without a verdict.
 
     ``reason`` is ``timeout``, ``cancelled``, ``terminal``, ``superseded``, ``decided``, or the code of a refusal.
-    ``existence`` is present with the reason ``RESOURCE_ABSENT`` (``world.pipeline.leasing.existence``).
+    ``existence`` is present with the reason ``RESOURCE_ABSENT`` (``world.pipeline.leasing.existence``). ``verified`` is
+    the caller that withdrew it (``cancelled``).
     """
 
     TOPIC: ClassVar[str] = "request.withdrawn"
     request_id: str
     reason: str
     existence: list[ResourceExistence] | None = None
+    verified: Verification | None = None
 
 
 class ClockConfirmed(Event, frozen=True, kw_only=True):

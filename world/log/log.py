@@ -26,7 +26,7 @@ from world.log.store import BUSY_TIMEOUT_MS, Cursor, LockedQuery, Opening, Store
 from world.log.transaction import Memory, Transaction
 from world.log.url import LogAddress, parse_address
 from world.log.values import MAX_EVENT_BYTES, NewEvent, ServerPlace
-from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_view, refuse_cut
+from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_views, refuse_cut, with_beside
 
 __all__ = [
     "BATCH_BYTES",
@@ -90,7 +90,7 @@ def open_log_in(
         log_id = find_log(store, where.name, create=create)
         log = EventLog(store, where, log_id, view=view, max_event_bytes=max_event_bytes)
         if view is not None and not store.read_only:
-            prepare_view(store, log_id, view)
+            prepare_views(store, log_id, view)
             log.catch_up_view(progress)
     except BaseException:
         store.close()
@@ -117,7 +117,8 @@ def rebuild_view(address: str | LogAddress, view: PersistedView, *, progress: Pr
         refuse_cut(log._store, "The index cannot be made again")
         make_derived_tables(log._store)
         log._tree.mend_chunks()
-        mend_view(log._store, log.log_id, view)
+        for one in with_beside(view):
+            mend_view(log._store, log.log_id, one)
         log._view = view
         log.rebuild_view(progress)
         return log.head().size
@@ -320,7 +321,7 @@ class EventLog(NotificationReader):
         if self._view is None or not self._store.derives_views:
             return False
         with self._writing:
-            prepare_view(self._store, self.log_id, self._view)
+            prepare_views(self._store, self.log_id, self._view)
             self._advance_view(None)
         return True
 
@@ -329,8 +330,15 @@ class EventLog(NotificationReader):
         if self._view is not None:
             with self._exclusive():
                 with self._transaction(self._begin()) as transaction:
-                    self._set_view(transaction, 0)
+                    for one in with_beside(self._view):
+                        self._set_view(transaction, one, 0)
                 self._advance_view(progress)
+
+    def renew_view(self, name: str) -> None:
+        """Have a stored view made again when the log is opened with it next, because its events have contents again."""
+        stop = self._store.sql.stop_view
+        with self._changing() as cursor:
+            cursor.execute(stop.sql, stop.bind(view_log=self.log_id, new_position=0, view_name=name))
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -385,62 +393,59 @@ class EventLog(NotificationReader):
 
     def _is_view_live(self, opening: Opening) -> bool:
         """Return whether the view needs nothing before this write; refuse when it is not ours any more."""
-        if self._view is None:
-            return True
         try:
-            return self._view_position(opening) is None
+            return all(self._view_position(opening, one) is None for one in with_beside(self._view))
         except BaseException:
             self._store.end()
             raise
 
-    def _view_position(self, opening: Opening) -> int | None:
-        assert self._view is not None
+    def _view_position(self, opening: Opening, view: PersistedView) -> int | None:
         for name, version, position in opening.views:
-            if name == self._view.name and version == self._view.version:
+            if name == view.name and version == view.version:
                 return None if position is None else int(position)
         raise RefusedError(
             ErrorCode.VIEW_CHANGED,
-            f"Another release replaced the view {self._view.name} of this log; open the log again.",
-            view=self._view.name,
+            f"Another release replaced the view {view.name} of this log; open the log again.",
+            view=view.name,
         )
 
     def _stop_other_views(self, opening: Opening) -> None:
         """Note where views that this writer does not keep cease to be right."""
-        kept = self._view.name if self._view is not None else ""
-        if any(position is None and name != kept for name, _, position in opening.views):
-            statement = self._store.sql.stop_views
-            values = {"view_log": self.log_id, "new_position": opening.size, "kept": kept}
+        kept = {one.name for one in with_beside(self._view)}
+        stopped = [name for name, _, position in opening.views if position is None and name not in kept]
+        for name in stopped:
+            statement = self._store.sql.stop_view
+            values = {"view_log": self.log_id, "new_position": opening.size, "view_name": name}
             self._store.cursor().execute(statement.sql, statement.bind(**values))
 
     def _advance_view(self, progress: Progress | None) -> None:
-        while not self._advance_view_once(progress or _silent):
-            pass
+        for view in with_beside(self._view):
+            while not self._advance_view_once(view, progress or _silent):
+                pass
 
-    def _advance_view_once(self, progress: Progress) -> bool:
-        """Apply one batch of events to the view; return whether it is live then."""
+    def _advance_view_once(self, view: PersistedView, progress: Progress) -> bool:
+        """Apply one batch of events to a view; return whether it is live then."""
         opening = self._begin()
         with self._transaction(opening) as transaction:
-            position = self._view_position(opening)
+            position = self._view_position(opening, view)
             if position is None:
                 return True
-            assert self._view is not None
             cursor = transaction.cursor()
             if position == 0:
-                self._view.clear(cursor)
+                view.clear(cursor)
             upto = min(position + REBUILD_BATCH, opening.size)
             if upto > position:
-                self._view.apply(cursor, transaction._fetch(position, upto))
-            self._set_view(transaction, None if upto == opening.size else upto)
+                view.apply(cursor, transaction._fetch(position, upto, skips_archived=view is not self._view))
+            self._set_view(transaction, view, None if upto == opening.size else upto)
             progress(upto, opening.size)
         return upto == opening.size
 
-    def _set_view(self, transaction: Transaction, position: int | None) -> None:
-        assert self._view is not None
+    def _set_view(self, transaction: Transaction, view: PersistedView, position: int | None) -> None:
         transaction.cursor().run(
             self._store.sql.set_view,
             view_log=self.log_id,
-            view_name=self._view.name,
-            new_version=self._view.version,
+            view_name=view.name,
+            new_version=view.version,
             new_position=position,
         )
 

@@ -91,10 +91,10 @@ class Statements:
             .where(_viewed(), VIEWS.c.name == bindparam("view_name"))
         )
         self.drop_view = sql(VIEWS.delete().where(VIEWS.c.name == bindparam("view_name")))
-        self.stop_views = sql(
+        self.stop_view = sql(
             update(VIEWS)
             .values(position=bindparam("new_position"))
-            .where(_viewed(), VIEWS.c.position.is_(None), VIEWS.c.name != bindparam("kept"))
+            .where(_viewed(), VIEWS.c.name == bindparam("view_name"))
         )
 
     @classmethod

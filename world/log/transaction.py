@@ -197,10 +197,10 @@ class Transaction:
             )
         return last + 1
 
-    def _fetch(self, after: int, upto: int) -> list[LoggedEvent]:
+    def _fetch(self, after: int, upto: int, *, skips_archived: bool = False) -> list[LoggedEvent]:
         query = events_query(self._store.backend)
         rows = self._store.within(query, count=_ALL, **key_range(self._log_id, after, upto))
-        return events_without_gap(rows, after, upto)
+        return events_without_gap(rows, after, upto, skips_archived=skips_archived)
 
     def _catch_up(self, opening: Opening) -> None:
         """Bring the memory to the head found under the lock, and check that the log only grew."""
@@ -284,8 +284,16 @@ class Transaction:
         memory.versions.update(self._versions)
 
 
-def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[LoggedEvent]:
+def events_without_gap(
+    rows: Sequence[Any], after: int, upto: int, *, skips_archived: bool = False
+) -> list[LoggedEvent]:
     """Return rows as events.
+
+    Args:
+        rows: of the events table.
+        after: position before the first event.
+        upto: position of the last event.
+        skips_archived: leave out events whose contents were removed.
 
     Raises:
         DamagedLogError: ``LOG_GAP`` when they are not exactly the positions after ``after`` up to ``upto``.
@@ -293,6 +301,8 @@ def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[Logge
     """
     if len(rows) != upto - after or (rows and rows[-1][0] != upto):
         raise gap(rows, after)
+    if skips_archived:
+        return [event for event in (LoggedEvent(*row) for row in rows) if event.state]
     refuse_archived(rows)
     return [LoggedEvent(*row) for row in rows]
 

@@ -79,6 +79,11 @@ class ViewCursor:
         refuse_archived(rows)
         return [LoggedEvent(*row) for row in rows]
 
+    def contents(self, after: int, upto: int) -> list[LoggedEvent]:
+        """Return the stored events with positions in (``after``, ``upto``] whose contents were not removed."""
+        self.run(events_query(self.backend), count=upto - after, **key_range(self.log_id, after, upto))
+        return [event for event in (LoggedEvent(*row) for row in self.fetchall()) if event.state]
+
     def event_at(self, position: int) -> LoggedEvent | None:
         """Return a stored event, None where there is none; what this transaction appends is not stored yet."""
         self.run(events_query(self.backend), count=1, **key_range(self.log_id, position - 1, position))
@@ -91,7 +96,9 @@ class PersistedView(Protocol):
     """A read model in tables of its own; every row must name the log it belongs to (``cursor.log_id``).
 
     A view whose tables a later release gave more indexes, with the same version, names them in ``later_indexes``; they
-    are added when a log that lacks them is opened for writing.
+    are added when a log that lacks them is opened for writing. A view that is kept together with others, which a later
+    release added, has them in ``beside``; each has a position of its own, so that an earlier program that writes to the
+    log stops them, and what it wrote is applied when the log is opened next. They cover the events that have contents.
     """
 
     @property
@@ -129,6 +136,39 @@ class ViewState:
     def live(self) -> bool:
         """Return whether the view covers every event."""
         return self.position is None
+
+
+def with_beside(view: PersistedView | None) -> tuple[PersistedView, ...]:
+    """Return a view and those that are kept together with it; nothing for None."""
+    return () if view is None else (view, *getattr(view, "beside", ()))
+
+
+def prepare_views(store: Store, log_id: int, view: PersistedView) -> None:
+    """Prepare a view as ``prepare_view`` does, and those that are kept together with it.
+
+    Raises:
+        RefusedError: as ``prepare_view``; ``LOG_FORMAT`` for a role that may not create the tables which a log of an
+            earlier release lacks.
+    """
+    first, *others = with_beside(view)
+    prepare_view(store, log_id, first)
+    for one in others:
+        try:
+            prepare_view(store, log_id, one)
+        except RefusedError as refused:
+            if refused.code != ErrorCode.LOG_READ_ONLY:
+                raise
+            raise _lacks_tables(store, one) from refused
+
+
+def _lacks_tables(store: Store, view: PersistedView) -> RefusedError:
+    names = ", ".join(sorted(view.metadata.tables))
+    return RefusedError(
+        ErrorCode.LOG_FORMAT,
+        f"{store.describe()} was made by an earlier release and lacks {names}, which this role may not create: run "
+        "`worldctl doctor --rebuild` once with the role that owns the tables.",
+        lacks=names,
+    )
 
 
 def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:

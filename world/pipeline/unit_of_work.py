@@ -362,7 +362,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     def _emit_of_caller(self, event: Event) -> None:
         """Emit an event of a lease command; those of expired leases and queued requests are not the caller's."""
         is_own = isinstance(event, LeaseRenewed | LeasesReleased | LeasesRevoked | KeyRegistered | KeyRevoked)
-        if is_own or (isinstance(event, VerdictGiven) and event.cause == "request"):
+        is_own |= isinstance(event, VerdictGiven) and event.cause == "request"
+        if is_own or (isinstance(event, RequestWithdrawn) and event.reason == "cancelled"):
             event = self.of_caller(event)
         self._emit_klis(event)
 

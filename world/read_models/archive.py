@@ -31,6 +31,7 @@ from world.read_models.live.state_loading import (
     load_realm,
     stored_proposal,
 )
+from world.read_models.request_keys import events_with_key
 from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
@@ -428,6 +429,23 @@ class Archive:
         """Return the number of worlds between two checkpoints of the index; None where it is not recorded."""
         rows = self.rows("settings")
         return int(rows[0][0]) if rows else None
+
+    def events_of_key(self, actor_id: str, key: str) -> Sequence[Any]:
+        """Return the committed events of the request that had a key; none where there was no such request.
+
+        Args:
+            actor_id: the actor to whom the key belongs.
+            key: the key.
+
+        Raises:
+            DamagedLogError: as ``rows``.
+        """
+
+        def read(after: int, upto: int) -> Iterator[LoggedEvent]:
+            return self._log.read(after, upto, skip_archived=True)
+
+        rows = self.rows("request", {"of_actor": actor_id, "of_key": key})
+        return events_with_key(read, decoded, (actor_id, key), (rows[0][1], rows[0][2])) if rows else ()
 
     def adopted_domains(self) -> Iterator[DomainAdopted]:
         """Yield the domains in the order of their adoption."""

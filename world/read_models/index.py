@@ -31,17 +31,21 @@ from world.log import LoggedEvent, ViewCursor
 from world.model.canonical_json import canonical_text, read_json
 from world.read_models.checkpoints import checkpoints
 from world.read_models.index_sql.queries import LATER_INDEXES, PLACES_AT_ONCE, history_query, history_rows, statement
+from world.read_models.request_keys import HAS_VERIFIED, request_of
 from world.state.realm_state import LANDMARKS
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
 
 __all__ = [
+    "KEYS_NAME",
+    "KEYS_VERSION",
     "LEDGER_EVERY",
     "PLACES_AT_ONCE",
     "VIEW_NAME",
     "VIEW_VERSION",
     "IndexRows",
+    "KeyIndex",
     "WorldIndex",
     "has_new_copy",
     "history_query",
@@ -51,6 +55,8 @@ __all__ = [
 
 VIEW_NAME: Final = "world.index"
 VIEW_VERSION: Final = 5
+KEYS_NAME: Final = "world.requests"
+KEYS_VERSION: Final = 1
 LEDGER_EVERY: Final = 2_000
 """Minimum number of events of the lease ledger between two stored copies."""
 
@@ -83,6 +89,7 @@ class IndexRows:
         self._checkpoints: list[tuple[str, str]] = []
         self._verdicts: list[dict[str, Any]] = []
         self._ledger: dict[str, Any] | None = None
+        self._requests: dict[tuple[str, str], dict[str, Any]] = {}
         self._runs: dict[str, dict[str, Any]] = {}
         self._closed: list[dict[str, Any]] = []
 
@@ -94,6 +101,20 @@ class IndexRows:
                 step(self, event, position)
             elif event.TOPIC in LANDMARKS:
                 self._landmarks.append(position)
+            self.add_key(event, position)
+
+    def add_key(self, event: Event, position: int) -> None:
+        """Add an event to the key of the request that caused it, where it has one."""
+        requested = request_of(event)
+        if requested is None:
+            return
+        actor_id, key, request = requested
+        row = self._requests.get((actor_id, key))
+        if row is None:
+            values = {"actor_id": actor_id, "key": key, "request": request}
+            self._requests[actor_id, key] = {**values, "first_pos": position, "last_pos": position}
+        else:
+            row["last_pos"] = position
 
     def add_checkpoint(self, world_id: str, data: str) -> None:
         """Add the complete state of a world, as canonical JSON."""
@@ -131,6 +152,7 @@ class IndexRows:
                 ("insert_verdict", self._verdicts),
                 ("insert_run", list(self._runs.values())),
                 ("close_run", self._closed),
+                ("insert_request", list(self._requests.values())),
                 ("clear_wp_ledger", [] if self._ledger is None else [{}]),
                 ("insert_ledger", [] if self._ledger is None else [self._ledger]),
             ],
@@ -254,12 +276,44 @@ _ROW_STEPS: Final[Mapping[type[Event], Callable[[IndexRows, Any, int], None]]] =
 }
 
 
+class KeyIndex:
+    """The keys of requests as a persisted view beside the index, so that an earlier release that writes stops it."""
+
+    name = KEYS_NAME
+    version = KEYS_VERSION
+
+    @property
+    def metadata(self) -> MetaData:
+        """The table of keys."""
+        from world.read_models.index_tables import KEYS_METADATA
+
+        return KEYS_METADATA
+
+    def clear(self, cursor: ViewCursor) -> None:
+        """Remove all keys of the cursor's log."""
+        cursor.run(statement("clear_wp_request", cursor.backend), of_log=cursor.log_id)
+
+    def apply(self, cursor: ViewCursor, events: Sequence[LoggedEvent]) -> None:
+        """Add the keys of events; keys that the index added are added once.
+
+        Raises:
+            DamagedLogError: an event is not valid for its topic.
+        """
+        rows = IndexRows()
+        for logged in events:
+            if HAS_VERIFIED in logged.state:
+                event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
+                rows.add_key(event, logged.position)
+        rows.write(cursor)
+
+
 class WorldIndex:
-    """The index as a persisted view of the log."""
+    """The index as a persisted view of the log, with the keys of requests beside it."""
 
     name = VIEW_NAME
     version = VIEW_VERSION
     later_indexes = LATER_INDEXES
+    beside = (KeyIndex(),)
 
     @property
     def metadata(self) -> MetaData:

@@ -132,6 +132,20 @@ Index(
     postgresql_where=RUNS.c.closed_pos.is_(None),
 )
 
+KEYS_METADATA: Final = MetaData()
+REQUESTS: Final = Table(
+    "wp_request",
+    KEYS_METADATA,
+    Column("log_id", Integer, primary_key=True),
+    Column("actor_id", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request", Text),
+    Column("first_pos", BigInteger, nullable=False),
+    Column("last_pos", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Keys of requests: whose, the digest of the first request with it, and the first and the last event that have it."""
+
 for _table in METADATA.tables.values():
     for _index in _table.indexes:
         _index.info[LATER] = _index.name in LATER_INDEXES

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Unpack
 
 from msgspec import Struct
 
+from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.log import LockedQuery, Transaction, ViewCursor
@@ -14,7 +15,9 @@ from world.log.url import Backend
 from world.model.immutable_json import FrozenDict
 from world.pipeline.unit_of_work import Emitted
 from world.read_models.archive import Archive
+from world.read_models.decoding import decoded
 from world.read_models.index import IndexRows, history_query, statement
+from world.read_models.request_keys import events_with_key, request_of
 from world.state.ports import Earlier, LookupConditions
 
 __all__ = ["CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
@@ -57,6 +60,7 @@ class UnitLookup:
         self._tried: dict[str, int] = {}
         self._inputs: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
+        self._keys: dict[tuple[str, str], list[Event]] = {}
 
     def take_answers(self, intents: Sequence[IntentNames]) -> None:
         """Take the answers to ``intent_questions``, which the transaction fetched when it was opened."""
@@ -82,7 +86,25 @@ class UnitLookup:
                 self._attempts[event.intent.intent_key] = event.attempt
             elif isinstance(event, WorldSealed):
                 self._worlds[event.world_id] = (event.outcome, event.height)
+            requested = request_of(event)
+            if requested is not None:
+                self._keys.setdefault(requested[:2], []).append(event)
         return self._rows
+
+    def events_of_key(self, actor_id: str, key: str) -> Sequence[Any]:
+        """Return the events of an earlier request with a key, also where they share the commit of this unit.
+
+        Args:
+            actor_id: the actor to whom the key belongs.
+            key: the key.
+        """
+        self.rows()
+        known = self._keys.get((actor_id, key))
+        if known:
+            return known
+        row = self._one("request", of_actor=actor_id, of_key=key)
+        cursor = self._transaction.cursor()
+        return () if row is None else events_with_key(cursor.contents, decoded, (actor_id, key), (row[1], row[2]))
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
         """Return the proposal with an intentId, or None."""

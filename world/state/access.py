@@ -27,6 +27,7 @@ from world.events.lease_events import (
     LeaseRenewed,
     LeasesReleased,
     LeasesRevoked,
+    RequestWithdrawn,
     VerdictGiven,
 )
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
@@ -155,6 +156,10 @@ def _verdict(_: Any, event: VerdictGiven) -> Need:
     return None if is_signed else event.agent_id, ("actor",)
 
 
+def _request(_: Any, __: RequestWithdrawn) -> Need:
+    return None, ("actor",)  # another caller may have handed in a signed manifest
+
+
 def _renewal(realm: Any, event: LeaseRenewed) -> Need:
     lease = realm.klis.leases.get(event.lease_id)
     return None if lease is None else lease.session.agent_id, ("actor",)
@@ -210,6 +215,7 @@ _NEEDS: Final[Mapping[type[Event], Callable[[Any, Any], Need]]] = {
     ProposalSubmitted: _submission,
     HumanAnswered: _answer,
     VerdictGiven: _verdict,
+    RequestWithdrawn: _request,
     LeaseRenewed: _renewal,
     LeasesReleased: _release,
     LeasesRevoked: _operation,

@@ -11,11 +11,13 @@ from typing import Any, Final
 from world.errors import RefusedError
 from world.events.caller_events import Attended
 from world.events.claim_events import EffectClaimed
+from world.events.proposal_events import ProposalSubmitted
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import MAX_SAFE_INTEGER
 from world.model.snapshot import EffectAnswer
 from world.state.effect_claim import EffectClaim
 from world.state.proposal import Proposal
+from worldprotocol.api.callers.keyed import key_of
 
 __all__ = [
     "ATTEMPT",
@@ -37,7 +39,7 @@ EFFECT: Final = "tool.call"
 """Type of the effect that is the performance of a call."""
 
 ATTEMPT: Final = "~"
-"""Between the key of a call and the name of an attempt, in the key of a claim, or a number, in the id of an intent."""
+"""Between the key of a call and the name of an attempt, in the key of a claim, or a number, in that of a proposal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,8 @@ def is_claim_of(key: str, claim: EffectClaimed) -> bool:
     return claim.key is not None and key in (claim.key, claim.key.rpartition(ATTEMPT)[0])
 
 
-def is_proposed_as(key: str, intent_id: str) -> bool:
-    """Return whether an intent is of the call with this key: its id is the key, or the key and a number."""
-    beginning, _, number = intent_id.rpartition(ATTEMPT)
-    return intent_id == key or (beginning == key and number.isdecimal())
+def is_proposed_as(key: str, submitted: ProposalSubmitted) -> bool:
+    """Return whether a proposal is of the call with this key: it was submitted with it, or with it and a number."""
+    name = key_of(submitted)
+    beginning, _, number = name.rpartition(ATTEMPT)
+    return name == key or (beginning == key and number.isdecimal())

@@ -65,7 +65,7 @@ def is_of_another(realm: Realm, call: ToolCall, proposal: Proposal) -> bool:
         claims = claims_with_keys(realm, proposal.proposal_id)
         if claims:
             return not any(is_claim_of(call.key, one) for one in claims)
-    return not is_proposed_as(call.key, proposal.intent.intent_id)
+    return not is_proposed_as(call.key, proposal.submitted)
 
 
 def have_one_caller(call: ToolCall, proposal: Proposal) -> bool:

@@ -16,12 +16,11 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from msgspec import structs
-
 from host.external import external
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.claim_events import EffectClaimed
+from world.model.intent import IntentInstance
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
@@ -40,7 +39,8 @@ from worldprotocol.agents.call_values import (
 )
 from worldprotocol.agents.claim_keys import ended_claimed_by, have_one_caller, is_of_another
 from worldprotocol.agents.command_runs import is_run
-from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
+from worldprotocol.api.callers.keyed import caller_of, proposal_of_key, submit_once
+from worldprotocol.api.callers.request_keys import check_key, key_conflict, keyed
 from worldprotocol.api.callers.sessions import resume_held_call
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.waiting.waiting_words import waits_for
@@ -102,22 +102,25 @@ class ToolCalls:
         if known is None and call.has_own_id:
             known = ended_claimed_by(self._realm, self._actor_id, issued.intent_key, call.key)
         if known is not None:
-            asked = known.submitted.intent.body
-            if (asked.type, asked.input) != (issued.body.type, issued.body.input):
-                raise key_conflict(call.key, known.proposal_id)
-            return self.resumed(known)
+            return self.resumed(_same(known, issued, call.key))
         waiting = self._open_twin(call, issued.intent_key)
         if waiting is not None:
             return self.resumed(waiting)
         if not call.has_own_id:
-            return submit_keyed(self._realm, issued, attended=call.attended, trace=call.trace, branch=call.branch)
+            return self._submitted(call, issued, None)
         for number in count(1):  # an equal call may have begun the earlier proposals of this one
             name = call.key if number == 1 else f"{call.key}{ATTEMPT}{number}"
-            intent = structs.replace(issued, intent_id=name)
-            proposal = submit_keyed(self._realm, intent, attended=call.attended, trace=call.trace, branch=call.branch)
+            known = proposal_of_key(self._realm, self._actor_id, name)
+            proposal = self._submitted(call, issued, name) if known is None else _same(known, issued, name)
             if not is_of_another(self._realm, call, proposal):
                 break
         return proposal
+
+    def _submitted(self, call: ToolCall, issued: IntentInstance, key: str | None) -> Proposal:
+        """Submit a call with a key of its actor; a repeated one returns its proposal."""
+        said = {"action": call.action, "input": call.input}
+        caller = None if key is None else keyed(caller_of(self._realm, self._actor_id), key, "calls.begin", said)
+        return submit_once(self._realm, caller, issued, attended=call.attended, trace=call.trace, branch=call.branch)
 
     def look(self, call: ToolCall, proposal_id: str) -> Answer | None:
         """Return whether a call may be made; its effect is claimed where it may.
@@ -281,7 +284,7 @@ class ToolCalls:
         reported = self.report(key, failure=("TOOL_NOT_CALLED", reason))
         if reported is not None:
             return reported
-        own = [one for one in self._own() if is_proposed_as(key, one.intent.intent_id) and not one.claims]
+        own = [one for one in self._own() if is_proposed_as(key, one.submitted) and not one.claims]
         withdrawn = next((one for one in own if self._withdraw(one, reason)), None)  # an equal call may have begun one
         return None if withdrawn is None else self._realm.proposal(withdrawn.proposal_id)
 
@@ -359,7 +362,7 @@ class ToolCalls:
         found = [
             one
             for one in self._own()
-            if is_proposed_as(call.key, one.intent.intent_id) or (call.has_own_id and one.ended_claims)
+            if is_proposed_as(call.key, one.submitted) or (call.has_own_id and one.ended_claims)
         ]
         return next((one for one in found if not is_of_another(self._realm, call, one)), None)
 
@@ -429,7 +432,7 @@ class ToolCalls:
         return self._made_and_ended(call, proposal)
 
     def _made_and_ended(self, call: ToolCall, proposal: Proposal) -> Answer | None:
-        if not call.has_own_id and not is_proposed_as(call.key, proposal.intent.intent_id):
+        if not call.has_own_id and not is_proposed_as(call.key, proposal.submitted):
             return None
         name = proposal.proposal_id
         ended = list(proposal.ended_claims.values())  # in order; a person may have answered in place of the last one
@@ -439,6 +442,18 @@ class ToolCalls:
             raise RefusedError(ErrorCode.INVALID_ACTION, why, proposal_id=name)
         made = proposal.journal.get(ended[-1].requirement_id)
         return Denied(proposal, "MADE_ALREADY", f"The call {call.key} was made already ({name}).", made)
+
+
+def _same(known: Proposal, issued: IntentInstance, key: str) -> Proposal:
+    """Return the proposal of a call with a key.
+
+    Raises:
+        RefusedError: ``IDEMPOTENCY_CONFLICT`` where it is of another call.
+    """
+    asked = known.submitted.intent.body
+    if (asked.type, asked.input) != (issued.body.type, issued.body.input):
+        raise key_conflict(key, known.proposal_id)
+    return known
 
 
 def _claims(proposal: Proposal) -> list[EffectClaimed]:

@@ -13,7 +13,7 @@ from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, ope
 from worldprotocol.operations.fields import ID, NOW, At, AtPoint, EventForm, Name, Reason, recorded
 
 if TYPE_CHECKING:
-    from world.events.access_events import RightGranted, TokenCreated
+    from world.events.access_events import RightGranted
     from world.klis.ledger_view import ReadableLedger
     from world.state.realm_view import RealmView
 
@@ -272,25 +272,20 @@ class RevokedRight(AnswerForm, frozen=True, kw_only=True):
     revoked: bool
 
 
-def _revoked_right(_: OperationCall, request: RevokeRight, __: Sequence[Any] = ()) -> RevokedRight:
-    return RevokedRight(actor_id=request.actor_id, right=request.right, revoked=True)
-
-
 @operation(
     "rights.revoke",
     "POST /rights:revoke",
     "operator",
     records="right.revoked",
-    again=_revoked_right,
+    answers=lambda request: RevokedRight(actor_id=request.actor_id, right=request.right, revoked=True),
     example=(
         RevokeRight(actor_id="bot", right="actor", reason="no longer needed"),
         RevokedRight(actor_id="bot", right="actor", revoked=True),
     ),
 )
-def revoke_right(call: OperationCall, request: RevokeRight) -> RevokedRight:
+def revoke_right(call: OperationCall, request: RevokeRight) -> None:
     """Revoke a right of an actor."""
     call.realm.access.revoke(request.actor_id, request.right, by=call.actor_id, reason=request.reason)
-    return _revoked_right(call, request)
 
 
 class Tokens(AnswerForm, frozen=True, kw_only=True):
@@ -331,21 +326,9 @@ class CreatedToken(AnswerForm, frozen=True, kw_only=True):
     expires_at: int
 
 
-def _lost_token(call: OperationCall, request: CreateToken, events: Sequence[TokenCreated]) -> CreatedToken:
-    """Revoke the tokens of earlier attempts, whose texts are lost, and create another one."""
-    for one in events:
-        if one.token_id in call.hosted.realm.realm().tokens:
-            try:
-                call.realm.access.revoke_token(one.token_id, by=call.actor_id, reason=LOST)
-            except RefusedError as refused:
-                if refused.code != ErrorCode.UNKNOWN_TOKEN:  # an equal request to another server revoked it
-                    raise
-    return _create_token(call, request)
-
-
-def _create_token(call: OperationCall, request: CreateToken) -> CreatedToken:
+def _create_token(call: OperationCall, request: CreateToken, lost: str | None = None) -> CreatedToken:
     made = call.realm.access.create_token(
-        request.actor_id, by=call.actor_id, can=request.can, ttl_ms=request.ttl_ms, note=request.note
+        request.actor_id, by=call.actor_id, can=request.can, ttl_ms=request.ttl_ms, note=request.note, lost=lost
     )
     one = made.created
     return CreatedToken(token=made.token, token_id=one.token_id, actor_id=one.actor_id, expires_at=one.expires_at)
@@ -356,7 +339,7 @@ def _create_token(call: OperationCall, request: CreateToken) -> CreatedToken:
     "POST /tokens",
     "operator",
     records="token.created token.revoked",
-    again=_lost_token,
+    again=lambda call, request, _: _create_token(call, request, LOST),
     example=(
         CreateToken(actor_id="bot", can=["actor"], note="the build server"),
         CreatedToken(token=f"wp1_{ID}_W1tbW1tbW1s", token_id=ID, actor_id="bot", expires_at=NOW + 90 * _DAY_MS),
@@ -384,22 +367,17 @@ class RevokedToken(AnswerForm, frozen=True, kw_only=True):
     revoked: bool
 
 
-def _revoked_token(_: OperationCall, request: RevokeToken, __: Sequence[Any] = ()) -> RevokedToken:
-    return RevokedToken(token_id=request.token_id, revoked=True)
-
-
 @operation(
     "tokens.revoke",
     "POST /tokens/{token_id}:revoke",
     "operator",
     records="token.revoked",
-    again=_revoked_token,
+    answers=lambda request: RevokedToken(token_id=request.token_id, revoked=True),
     example=(RevokeToken(token_id=ID, reason="it was lost"), RevokedToken(token_id=ID, revoked=True)),
 )
-def revoke_token(call: OperationCall, request: RevokeToken) -> RevokedToken:
+def revoke_token(call: OperationCall, request: RevokeToken) -> None:
     """Revoke an API token; it verifies no caller from then on."""
     call.realm.access.revoke_token(request.token_id, by=call.actor_id, reason=request.reason)
-    return _revoked_token(call, request)
 
 
 @operation("keys.list", "GET /keys", "reader auditor", kind="whole", example=(AtPoint(), Keys(keys=[_KEY])))
@@ -464,19 +442,14 @@ class RevokedKey(AnswerForm, frozen=True, kw_only=True):
     revoked: bool
 
 
-def _revoked_key(_: OperationCall, request: RevokeKey, __: Sequence[Any] = ()) -> RevokedKey:
-    return RevokedKey(key_id=request.key_id, revoked=True)
-
-
 @operation(
     "keys.revoke",
     "POST /keys/{key_id}:revoke",
     "operator",
     records="key.revoked",
-    again=_revoked_key,
+    answers=lambda request: RevokedKey(key_id=request.key_id, revoked=True),
     example=(RevokeKey(key_id=_KEY.key_id, reason="it was stolen"), RevokedKey(key_id=_KEY.key_id, revoked=True)),
 )
-def revoke_key(call: OperationCall, request: RevokeKey) -> RevokedKey:
+def revoke_key(call: OperationCall, request: RevokeKey) -> None:
     """Revoke a key for good; what it signed before stays as it is."""
     call.realm.leases.desk.revoke_key(request.key_id, by=call.actor_id, reason=request.reason)
-    return _revoked_key(call, request)

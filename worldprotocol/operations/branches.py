@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from msgspec import convert
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
@@ -56,24 +53,19 @@ class CreatedBranch(AnswerForm, frozen=True, kw_only=True):
     name: str
 
 
-def _created(_: OperationCall, request: CreateBranch, __: Sequence[Any] = ()) -> CreatedBranch:
-    return CreatedBranch(name=request.name)
-
-
 @operation(
     "branches.create",
     "POST /branches",
     "operator",
     records="branch.created",
-    again=_created,
+    answers=lambda request: CreatedBranch(name=request.name),
     status=lambda _: 201,
     statuses=(201,),
     example=(CreateBranch(name="plan"), CreatedBranch(name="plan")),
 )
-def create_branch(call: OperationCall, request: CreateBranch) -> CreatedBranch:
+def create_branch(call: OperationCall, request: CreateBranch) -> None:
     """Create a branch at a world."""
     call.realm.create_branch(request.name, request.world_id, by=call.actor_id, allow_failed=request.allow_failed)
-    return _created(call, request)
 
 
 class SwitchBranch(RequestForm, frozen=True, kw_only=True):
@@ -88,19 +80,14 @@ class ActiveBranch(AnswerForm, frozen=True, kw_only=True):
     active: str
 
 
-def _switched(_: OperationCall, request: SwitchBranch, __: Sequence[Any] = ()) -> ActiveBranch:
-    return ActiveBranch(active=request.name)
-
-
 @operation(
     "branches.switch",
     "POST /branches:switch",
     "operator",
     records="branch.switched",
-    again=_switched,
+    answers=lambda request: ActiveBranch(active=request.name),
     example=(SwitchBranch(name="plan"), ActiveBranch(active="plan")),
 )
-def switch_branch(call: OperationCall, request: SwitchBranch) -> ActiveBranch:
+def switch_branch(call: OperationCall, request: SwitchBranch) -> None:
     """Make a branch the active one; undecided proposals are superseded."""
     call.realm.switch_branch(request.name, by=call.actor_id)
-    return _switched(call, request)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from msgspec import ValidationError, convert, structs, to_builtins
+from msgspec import ValidationError, convert, to_builtins
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from world.clock import Clock
     from world.events.verification import Verification
     from world.state.realm_view import RealmView
-    from worldprotocol.api.callers.recorded_keys import RequestKeys
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
@@ -28,12 +26,11 @@ Q = TypeVar("Q", bound=RequestForm)
 A = TypeVar("A", bound=AnswerForm)
 
 _AT: Final = " - at `$"
-DIGEST_DIGITS: Final = 32
-"""Hex digits of a request's digest, 128 bits."""
 
 
 class OpenRealm(Protocol):
-    """An open realm, with what its calls share: redactions, keys of recorded requests, and states in the past.
+    """An open realm, with what its calls share: redactions, and states in the past.
+
 
     ``name`` is that under which it is served.
     """
@@ -41,7 +38,6 @@ class OpenRealm(Protocol):
     name: str
     realm: Realm
     redactions: Redactions
-    request_keys: RequestKeys
     past: PastViews
 
 
@@ -121,26 +117,18 @@ def perform(operation: Declared[Q, A], call: OperationCall, request: Q, key: str
         RefusedError: ``INVALID_VALUE`` for a text that is no key; ``IDEMPOTENCY_CONFLICT`` where the caller used the
             key for another request; what the operation refuses.
     """
-    from worldprotocol.api.callers.keyed import check_key
+    from worldprotocol.api.callers.request_keys import keyed, once
 
     if key is None:
         return operation.run(call, request)
-    digest = _digest(operation, request)
-    caller = structs.replace(call.verified, key=check_key(key), request=digest)
-    again = operation.again
+    caller, again = keyed(call.verified, key, operation.name, to_builtins(request), operation.unhashed), operation.again
     if again is None:
         return operation.run(replace(call, verified=caller), request)
-
-    def says(events: list[Any]) -> bool:
-        """Return whether recorded events are of this request; those of a command, and older ones, have no digest."""
-        return bool(events[0].verified.request == digest)
-
-    return call.hosted.request_keys.once(
+    return once(
         call.hosted.realm,
         caller,
         lambda recording: operation.run(replace(call, recording=recording), request),
-        says=says,
-        repeated=lambda events: again(replace(call, verified=caller), request, events),
+        again=lambda events: again(replace(call, verified=caller), request, events),
     )
 
 
@@ -175,11 +163,3 @@ def invalid(path: str, words: str) -> RefusedError:
         f"The request is not valid: {path}: {words}.",
         faults=[{"path": path, "message": words}],
     )
-
-
-def _digest(operation: Declared[Q, A], request: Q) -> str:
-    """Return the digest by which equal requests are recognised."""
-    from world.model.canonical_json import canonical_bytes
-
-    hashed = {name: value for name, value in to_builtins(request).items() if name not in operation.unhashed}
-    return sha256(canonical_bytes([operation.name, hashed])).hexdigest()[:DIGEST_DIGITS]

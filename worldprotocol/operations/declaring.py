@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
 from msgspec import Struct
@@ -48,7 +48,8 @@ class Unhashed:
 
 Q = TypeVar("Q", bound=RequestForm)
 A = TypeVar("A", bound=AnswerForm)
-Run = Callable[["OperationCall", Q], A]
+R = TypeVar("R")
+Run = Callable[["OperationCall", Q], R]
 Again = Callable[["OperationCall", Q, Sequence[Any]], A]
 
 
@@ -200,6 +201,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         kind: ``whole`` or ``personal``; see ``Operation``.
         records: topics of the events that a request records, separated by spaces.
         again: see ``Declared``.
+        answers: the answer of a write, and of its repetition, from the request alone; the function returns nothing.
         awaited: see ``Declared``.
         page: see ``Declared``.
         etag: see ``Declared``.
@@ -210,6 +212,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     kind: Kind
     records: str
     again: Again[Q, A]
+    answers: Callable[[Q], A]
     awaited: Awaited[Q, A]
     page: Paged
     etag: Callable[[A], str]
@@ -217,9 +220,20 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     statuses: tuple[int, ...]
 
 
+def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function that returns the answer which follows from its request alone."""
+
+    @wraps(function)
+    def run(call: OperationCall, request: Any) -> Any:
+        function(call, request)
+        return answers(request)
+
+    return run
+
+
 def operation(
     name: str, route: str, rights: str, *, example: tuple[Q, A], **options: Unpack[OperationOptions[Q, A]]
-) -> Callable[[Run[Q, A]], Declared[Q, A]]:
+) -> Callable[[Run[Q, A] | Run[Q, None]], Declared[Q, A]]:
     """Declare the decorated function as an operation; its docstring is the description, the first line the summary.
 
     Args:
@@ -236,7 +250,8 @@ def operation(
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}.")
-    again, records, kind = options.get("again"), options.get("records", ""), options.get("kind")
+    answers, records, kind = options.get("answers"), options.get("records", ""), options.get("kind")
+    again = options.get("again") if answers is None else lambda _, request, __: answers(request)
     if (again is None) != (not records):
         raise TypeError(f"{name}: `again` answers from the events that `records` names.")
     method, _, path = route.partition(" ")
@@ -245,8 +260,9 @@ def operation(
     if page is not None and not all(map(hasattr, (request, answer, answer), (page.cursor, page.rows, "next"))):
         raise TypeError(f"{name}: a page needs `{page.cursor}` of requests, and `{page.rows}` and `next` of answers.")
 
-    def declare(run: Run[Q, A]) -> Declared[Q, A]:
-        lines = (run.__doc__ or "").strip().splitlines()
+    def declare(function: Run[Q, A] | Run[Q, None]) -> Declared[Q, A]:
+        lines = (function.__doc__ or "").strip().splitlines()
+        run: Any = function if answers is None else _answering(function, answers)
         return Declared(
             name=name,
             method=method,

@@ -425,10 +425,12 @@ class Withdrawn(AnswerForm, frozen=True, kw_only=True):
     "leases.withdraw",
     "POST /leases/requests/{request_id}:withdraw",
     "actor",
+    records="request.withdrawn",
+    again=lambda _, request, __: Withdrawn(request_id=request.request_id, withdrawn=True),
     example=(Withdraw(request_id="none", after=40), Withdrawn(request_id=ID, withdrawn=True)),
 )
 def withdraw(call: OperationCall, request: Withdraw) -> Withdrawn:
-    """Take a request of the caller out of the queue; a repetition finds that it does not wait any more."""
+    """Take a request of the caller out of the queue."""
     _events_of(call, request.request_id, request.after)
     is_withdrawn = call.realm.leases.desk.withdraw(request.request_id)
     return Withdrawn(request_id=request.request_id, withdrawn=is_withdrawn)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from worldprotocol.operations.declaring import Declared
 
-__all__ = ["GROUP", "SUBJECTS", "declared_operations", "recorded_topics"]
+__all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
@@ -41,11 +41,6 @@ def declared_operations() -> dict[str, Declared[Any, Any]]:
             raise ValueError(f"The operations {earlier.name} and {one.name} have one name, or one method and path.")
         found[one.name] = one
     return found
-
-
-def recorded_topics() -> set[str]:
-    """Return the topics of the events that requests of the operations record."""
-    return {topic for one in declared_operations().values() for topic in one.records}
 
 
 def _operations_of(module: ModuleType) -> list[Declared[Any, Any]]:

@@ -20,7 +20,6 @@ from world.events.verification import UNAUTHENTICATED, Verification
 from world.klis.session import AgentKey
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
-from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.json_text import as_text
 from worldprotocol.operations import OperationCall
 from worldprotocol.operations.visibility import Visibility
@@ -84,14 +83,6 @@ class Call(OperationCall):
             service=service,
             operation=operation,
         )
-
-    def keyed(self, key: str | None) -> Verification:
-        """Return the caller with the key of its request.
-
-        Raises:
-            RefusedError: ``INVALID_VALUE`` for a text that is no key.
-        """
-        return self.verified if key is None else msgspec.structs.replace(self.verified, key=check_key(key))
 
     @property
     def waits(self) -> AbstractContextManager[None]:

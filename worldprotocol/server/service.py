@@ -18,7 +18,6 @@ from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
 from worldprotocol.agents.files.calls import FileCalls
 from worldprotocol.agents.project import Project
-from worldprotocol.api.callers.recorded_keys import RequestKeys
 from worldprotocol.api.config import ServerConfig, WorkspaceConfig
 from worldprotocol.api.lookup.past_views import PastViews
 from worldprotocol.api.realm import Realm
@@ -27,7 +26,6 @@ from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey
-from worldprotocol.operations.registry import recorded_topics
 from worldprotocol.operations.visibility import Redactions
 from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
@@ -160,7 +158,6 @@ class HostedRealm:
     view: Shared[RealmView]
     redactions: Redactions
     signed: Signed
-    request_keys: RequestKeys
     past: PastViews
     cloud_events: CloudEvents
     ended: EndedProposals
@@ -326,7 +323,6 @@ class Service:
             view=Shared(self.threads, realm.realm),
             redactions=Redactions(realm.log, one.roles, self.config.public.get(one.name, ())),
             signed=one.signed or unsigned,
-            request_keys=RequestKeys(realm.log, recorded_topics()),
             past=PastViews(realm),
             cloud_events=CloudEvents(realm.log),
             ended=EndedProposals(realm.archive),

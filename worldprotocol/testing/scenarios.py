@@ -33,7 +33,7 @@ from world.events.proposal_events import ProposalSubmitted
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody, IntentScope
 from world.state.proposal import Proposal
-from worldprotocol.api.callers.keyed import submit_keyed
+from worldprotocol.api.callers.keyed import submit_attended
 from worldprotocol.api.callers.sessions import Leaving, caller_left
 from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.realm import Realm
@@ -409,7 +409,7 @@ def _act(world: Realm, action: str, given: Any, actor: str, options: Mapping[str
         return world.act(actor, action, given, **options)
     rest: Any = {name: value for name, value in options.items() if name not in ("attended", "scope", "note")}
     issued = world.issue(actor, action, given, scope=options.get("scope"), note=options.get("note"))
-    return submit_keyed(world, issued, attended=Attended(by=attended), **rest)
+    return submit_attended(world, issued, Attended(by=attended), **rest)
 
 
 def _do(world: Realm, clock: ManualClock, step: Any) -> None:

@@ -138,10 +138,10 @@ def test_the_approval_of_a_call_does_not_cover_other_arguments_under_its_key(rea
     refund = refunds(realm, made, wait_s=0, key=lambda order, amount: f"refund-{order}")
     with pytest.raises(WaitTimeoutError):
         refund("o-2", 300)
-    with pytest.raises(RefusedError, match="another intent"):
+    with pytest.raises(RefusedError, match="another request"):
         refund("o-2", 999)
     approve(realm)
-    with pytest.raises(RefusedError, match="another intent") as conflict:
+    with pytest.raises(RefusedError, match="another request") as conflict:
         refund("o-2", 999)
     assert conflict.value.details["why"] == "IDEMPOTENCY_CONFLICT"
     assert (refund("o-2", 300), made, states(realm)) == ("paid 300 for o-2", ["o-2"], ["completed"])

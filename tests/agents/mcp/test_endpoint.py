@@ -108,7 +108,9 @@ def test_a_realm_is_used_over_http_and_stdio(served: Served, way: str) -> None:
             assert not (await client.call_tool("lease_release", mine)).is_error
         with served.place.realm() as realm:
             verified = realm.proposal(told(done)["proposalId"]).submitted.verified
-            assert (verified.method if verified else None) == (None if way.startswith("log") else "token")
+            assert verified is not None
+            assert verified.method == ("unauthenticated" if way.startswith("log") else "token")
+            assert verified.key is not None
 
     asyncio.run(run())
 

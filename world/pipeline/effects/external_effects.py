@@ -104,10 +104,12 @@ def claim_effect(work: UnitOfWork, wanted: Wanted, *, worker: str, key: str | No
         key: key of the request; a claim in force that it made is returned again.
 
     Raises:
-        RefusedError: ``IDEMPOTENCY_CONFLICT`` where another actor or worker made a claim with the key.
+        RefusedError: ``IDEMPOTENCY_CONFLICT`` where another worker of the actor made a claim with the key.
     """
-    if (made := made_with(work.realm, key)) is not None:
-        _check_own(made, subject_of(work), worker)
+    subject = subject_of(work)
+    made = next((one for one in made_with(work.realm, key) if one.subject == subject), None)
+    if made is not None:
+        _check_own(made, worker)
         return _claim_of(work, work.realm.proposals[made.proposal_id], made.requirement_id)
     found = next(claimable(work.realm, wanted, work.at), None)
     if found is None:
@@ -131,16 +133,15 @@ def claim_effect(work: UnitOfWork, wanted: Wanted, *, worker: str, key: str | No
     return _claim_of(work, proposal, name)
 
 
-def made_with(realm: ReadableRealm, key: str | None) -> EffectClaimed | None:
-    """Return the claim in force that a request with a key made; None where there is none."""
-    if key is None:
-        return None
-    claims = (one for proposal in realm.proposals.values() for one in proposal.claims.values())
-    return next((one for one in claims if one.key == key), None)
+def made_with(realm: ReadableRealm, key: str | None) -> Iterator[EffectClaimed]:
+    """Yield the claims in force that requests with a key made; each actor has keys of its own."""
+    if key is not None:
+        claims = (one for proposal in realm.proposals.values() for one in proposal.claims.values())
+        yield from (one for one in claims if one.key == key)
 
 
-def _check_own(made: EffectClaimed, subject: str | None, worker: str) -> None:
-    if (made.subject, made.worker) != (subject, worker):
+def _check_own(made: EffectClaimed, worker: str) -> None:
+    if made.worker != worker:
         raise RefusedError(
             ErrorCode.IDEMPOTENCY_CONFLICT,
             f"The key {made.key} was used for a claim of another worker; use a new key for each request.",

@@ -26,6 +26,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -41,10 +42,12 @@ from world.read_models.index_sql.queries import PLACES_AT_ONCE, statement
 from world.read_models.index_tables import (
     BRANCHES,
     CHECKPOINTS,
+    KEYS_METADATA,
     LANDMARK_ROWS,
     LEDGERS,
     METADATA,
     PROPOSALS,
+    REQUESTS,
     RUNS,
     SETTINGS,
     VERDICTS,
@@ -159,7 +162,30 @@ def _prefix(found: Any, log_id: Any, key: Any) -> Any:
     return select(found).where(log_id == _LOG, *bounds).limit(bindparam("most"))
 
 
+def _insert_request(backend: Backend) -> Any:
+    """Return the statement that adds events to a key; its row has the first and the last one, applied in any order."""
+    old = REQUESTS.c
+    insertion: Any = (sqlite.insert if backend == "sqlite" else postgresql.insert)(REQUESTS)
+    new = insertion.excluded
+    is_first = new.first_pos < old.first_pos
+    return insertion.on_conflict_do_update(
+        index_elements=list(REQUESTS.primary_key),
+        set_={
+            "request": case((is_first, new.request), else_=old.request),
+            "first_pos": case((is_first, new.first_pos), else_=old.first_pos),
+            "last_pos": case((new.last_pos > old.last_pos, new.last_pos), else_=old.last_pos),
+        },
+    )
+
+
 SOURCES: Final[Mapping[str, Any]] = {
+    "insert_request": _insert_request("sqlite"),
+    "requests": select(
+        REQUESTS.c.actor_id, REQUESTS.c.key, REQUESTS.c.request, REQUESTS.c.first_pos, REQUESTS.c.last_pos
+    ).where(REQUESTS.c.log_id == _LOG),
+    "request": select(REQUESTS.c.request, REQUESTS.c.first_pos, REQUESTS.c.last_pos).where(
+        REQUESTS.c.log_id == _LOG, REQUESTS.c.actor_id == bindparam("of_actor"), REQUESTS.c.key == bindparam("of_key")
+    ),
     "recent": _recent(),
     "ends": _ends(),
     "line": _line(),
@@ -261,12 +287,15 @@ SOURCES: Final[Mapping[str, Any]] = {
     "checkpoint": select(CHECKPOINTS.c.data).where(
         CHECKPOINTS.c.log_id == _LOG, CHECKPOINTS.c.world_id == bindparam("of_world")
     ),
-} | {f"clear_{table.name}": delete(table).where(table.c.log_id == _LOG) for table in METADATA.tables.values()}
+} | {
+    f"clear_{table.name}": delete(table).where(table.c.log_id == _LOG)
+    for table in (*METADATA.tables.values(), *KEYS_METADATA.tables.values())
+}
 
 
 def compiled_statement(name: str, backend: Backend) -> SqlStatement:
     """Compile one of the index's statements for a backend."""
-    return compiled(SOURCES[name], backend)
+    return compiled(_insert_request(backend) if name == "insert_request" else SOURCES[name], backend)
 
 
 @cache
@@ -329,6 +358,7 @@ _INSERTED: Final[Mapping[str, Table]] = {
     "insert_landmark": LANDMARK_ROWS,
     "insert_verdict": VERDICTS,
     "insert_run": RUNS,
+    "insert_request": REQUESTS,
 }
 _UPDATED: Final[Mapping[str, tuple[Table, Mapping[str, str], Mapping[str, str], bool]]] = {
     "update_proposal": (
@@ -389,7 +419,12 @@ def _insertion(table: Table) -> str:
     columns = [column.name for column in table.columns if column.name != "log_id"]
     names = ", ".join(columns)
     given = _given(table, {name: name for name in columns})
-    return f"INSERT INTO {table.name} ({names}, log_id) SELECT {names}, known.log_id FROM {given}, {_OF_LOG}"
+    insertion = f"INSERT INTO {table.name} ({names}, log_id) SELECT {names}, known.log_id FROM {given}, {_OF_LOG}"
+    if table is not REQUESTS:
+        return insertion
+    return (
+        f"{insertion} ON CONFLICT{compiled_statement('insert_request', 'postgresql').sql.partition(' ON CONFLICT')[2]}"
+    )
 
 
 def _update(table: Table, keys: Mapping[str, str], changed: Mapping[str, str], keeps: bool) -> str:

@@ -26,7 +26,7 @@ from worldprotocol.agents.files.uses import FileUse, scan_key
 from worldprotocol.agents.intents import Intent
 from worldprotocol.agents.project import Project
 from worldprotocol.agents.tool_calls import ToolCalls
-from worldprotocol.api.callers.keyed import proposal_of_intent
+from worldprotocol.api.callers.keyed import key_of, proposal_of_key
 from worldprotocol.api.realm import Realm
 
 __all__ = ["FileCalls"]
@@ -99,7 +99,7 @@ class FileCalls:
         own = _own(realm, reader.actor_id)
         known = next((one for one in own if _is_claimed(one, key) or _is_unbegun(one, key)), None)
         if known is None and has_own_id:
-            known = proposal_of_intent(realm, key)
+            known = proposal_of_key(realm, reader.actor_id, key)
         with self._mutex:
             seen = self._continued.get((reader.actor_id, key)) if has_own_id else None
         if known is not None:
@@ -114,7 +114,7 @@ class FileCalls:
             for one in waiting:
                 if _bases(one.intent.body.input) != _bases(seen) and reader_of(one.submitted) == reader:
                     calls = ToolCalls(realm, reader.actor_id, reader.client)
-                    calls.give_up(one.intent.intent_id, "The call was made again after another reading.")
+                    calls.give_up(key_of(one.submitted), "The call was made again after another reading.")
             if equal is None and intent.action != _READ and not intent.input.get("guarded"):
                 self._check_read(intent, seen)  # what the policy says of a guarded file is recorded
         return Intent(intent.action, {**intent.input, **seen}, intent.files)
@@ -275,7 +275,7 @@ def _seen_after(begun: _CallOnFiles, given: Any, action: str, after: Mapping[str
 
 
 def _is_unbegun(proposal: Proposal, key: str) -> bool:
-    return is_proposed_as(key, proposal.intent.intent_id) and not proposal.claims
+    return is_proposed_as(key, proposal.submitted) and not proposal.claims
 
 
 def _is_waiting(proposal: Proposal, intent: Intent) -> bool:

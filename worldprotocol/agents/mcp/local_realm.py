@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
-
-from msgspec import structs
+from typing import Any, Final, TypeVar
 
 from projections.catalog import ActionCatalog
 from world.clock import SystemClock
@@ -21,12 +19,16 @@ from world.read_models.lineage import Heads
 from world.state.proposal import Proposal
 from worldprotocol.agents.mcp.realm_access import PAGE, SUBMITTED_S, McpActor
 from worldprotocol.api.asynchronous.realm import AsyncRealm
-from worldprotocol.api.callers.keyed import open_twin, proposal_of_intent, submit_keyed
+from worldprotocol.api.callers.keyed import caller_of, proposal_of_intent, submit_once
+from worldprotocol.api.callers.request_keys import keyed, once
 from worldprotocol.api.lookup.lineage_rows import LineageQuery, branch_rows, lineage_row, lineage_rows, sealed_row
+from worldprotocol.api.realm import Realm
 from worldprotocol.api.requests import waiting_entry
 from worldprotocol.api.waiting.waiting_words import with_waits
 
 __all__ = ["LocalRealm"]
+
+R = TypeVar("R")
 
 HEAD: Final = "HEAD"
 """Name of the head of the active branch."""
@@ -69,11 +71,12 @@ class LocalRealm:
 
     async def submit(self, body: IntentBody, key: str | None, trace: Mapping[str, Any]) -> dict[str, Any]:
         """Submit an intent, or return the open, undecided proposal of the same meaning; see ``RealmPort``."""
-        issued = await asyncio.to_thread(self._realm.issue, self._actor_id, body.type, body.input)
-        intent = issued if key is None else structs.replace(issued, intent_id=key)
+        intent = await asyncio.to_thread(self._realm.issue, self._actor_id, body.type, body.input)
+        said = {"type": body.type, "input": body.input}
+        caller = None if key is None else keyed(caller_of(self._realm, self._actor_id), key, "intents.submit", said)
 
         def run() -> Proposal:
-            return open_twin(self._realm, intent) or submit_keyed(self._realm, intent, trace=trace)
+            return submit_once(self._realm, caller, intent, continues=True, trace=trace)
 
         running = asyncio.ensure_future(asyncio.to_thread(run))
         self._running.add(running)
@@ -177,7 +180,7 @@ class LocalRealm:
         return await asyncio.to_thread(run)
 
     async def acquire(self, wanted: Mapping[str, Any], key: str | None) -> dict[str, Any]:
-        """Request leases for the actor, all or none; see ``RealmPort``. A repeated call is a request of its own."""
+        """Request leases for the actor, all or none; see ``RealmPort``."""
         session = wanted.get("sessionId") or self._realm.new_id()
         manifest = {
             "ver": "1.0",
@@ -186,13 +189,32 @@ class LocalRealm:
             "scope": [{"predicate": wanted["predicate"], "resource": one} for one in wanted["resources"]],
         }
 
-        def run() -> dict[str, Any]:
-            verdict = self._realm.leases.desk.request(manifest, by=self._actor_id, ttl_ms=wanted.get("ttlMs"))
+        def run(realm: Realm) -> dict[str, Any]:
+            verdict = realm.leases.desk.request(manifest, by=self._actor_id, ttl_ms=wanted.get("ttlMs"))
             return verdict_row(verdict)
 
-        return await asyncio.to_thread(run)
+        return await self._once(key, "leases.acquire", wanted, run, again=lambda events: verdict_row(events[0]))
 
     async def release(self, lease_ids: Sequence[str], session_id: str, key: str | None) -> dict[str, str]:
         """Release leases of the actor, all or none, and return the state of each."""
-        desk = self._realm.leases.desk
-        return await asyncio.to_thread(lambda: desk.release(lease_ids, agent_id=self._actor_id, session_id=session_id))
+
+        def run(realm: Realm) -> dict[str, str]:
+            return realm.leases.desk.release(lease_ids, agent_id=self._actor_id, session_id=session_id)
+
+        said = {"leaseIds": list(lease_ids), "sessionId": session_id}
+        return await self._once(key, "leases.release", said, run, again=lambda _: dict.fromkeys(lease_ids, "Released"))
+
+    async def _once(
+        self,
+        key: str | None,
+        name: str,
+        said: Mapping[str, Any],
+        run: Callable[[Realm], R],
+        *,
+        again: Callable[[Sequence[Any]], R],
+    ) -> R:
+        """Run a command of the actor in a thread, and that of a repeated call with its key once."""
+        if key is None:
+            return await asyncio.to_thread(run, self._realm)
+        caller = keyed(caller_of(self._realm, self._actor_id), key, name, said)
+        return await asyncio.to_thread(lambda: once(self._realm, caller, run, again=again))

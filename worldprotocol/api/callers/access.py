@@ -103,6 +103,7 @@ class RealmAccess:
         ttl_ms: int = DEFAULT_TTL_MS,
         note: str | None = None,
         session: BrowserSession | None = None,
+        lost: str | None = None,
     ) -> NewToken:
         """Create an API token that verifies its bearer as an actor.
 
@@ -113,6 +114,7 @@ class RealmAccess:
             ttl_ms: time to live, in ms.
             note: text that the log records, such as the place where the token is used.
             session: how its owner was verified, for the token of a browser session.
+            lost: why the tokens that the caller created with the same key are revoked; None revokes none.
 
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``.
@@ -135,7 +137,7 @@ class RealmAccess:
             note=note,
             session=session,
         )
-        created = self._protocol.run(lambda work: create_token(work, token, ttl_ms))
+        created = self._protocol.run(lambda work: create_token(work, token, ttl_ms, lost=lost))
         return NewToken(f"{_PREFIX}_{token_id}_{secret}", created)
 
     def revoke_token(self, token_id: str, *, by: str, reason: str) -> None:

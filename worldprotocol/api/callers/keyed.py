@@ -1,45 +1,61 @@
-"""Submissions that may be repeated: the caller's key is the intentId, which a log holds once."""
+"""Submissions and projections that may be repeated, and what earlier releases recorded of them.
+
+The key of a submission is in the verification that the log records with it. Earlier releases recorded it as the
+intentId, which an intent that its caller issued still has as its key.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
 
 from msgspec import structs
 
-from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.caller_events import Attended
-from world.events.proposal_events import ProjectionRecorded
+from world.events.proposal_events import ProposalSubmitted
+from world.events.verification import Verification
 from world.model.intent import IntentInstance
-from world.model.snapshot import Snapshot
 from world.model.source import SourceEvent
 from world.state.proposal import Proposal
+from worldprotocol.api.callers.request_keys import key_conflict, once
 from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.requests import ProjectionOutcome, submission
 
-__all__ = ["check_key", "key_conflict", "open_twin", "project_keyed", "proposal_of_intent", "submit_keyed"]
+__all__ = [
+    "caller_of",
+    "has_body",
+    "has_source",
+    "key_of",
+    "open_twin",
+    "projected",
+    "proposal_of_intent",
+    "proposal_of_key",
+    "submit_attended",
+    "submit_once",
+]
 
-_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~-]{0,199}")
 
-Projection = tuple[ProjectionRecorded | None, IntentInstance | RefusedError | None]
+def caller_of(realm: Realm, actor_id: str) -> Verification:
+    """Return who acts on a realm: its verified caller (``Realm.as_caller``), or an actor whom nothing verified.
 
-
-def check_key(key: str) -> str:
-    """Return a key of a caller.
-
-    Raises:
-        RefusedError: ``INVALID_VALUE``.
+    Args:
+        realm: the realm.
+        actor_id: the actor that is named; it owns the keys of what it does.
     """
-    if not _KEY.fullmatch(key):
-        raise RefusedError(
-            ErrorCode.INVALID_VALUE,
-            f"{key[:80]!r} is no key of a request: 1 to 200 letters, digits and `. _ : ~ -`, beginning with a letter "
-            "or a digit. Use a new UUID for each request.",
-        )
-    return key
+    from world.engine.verified_commands import VerifiedProtocol
+
+    protocol = realm._acting
+    if isinstance(protocol, VerifiedProtocol) and protocol.verified.actor_id is not None:
+        return protocol.verified
+    return Verification(method="unauthenticated", actor_id=actor_id)
+
+
+def key_of(submitted: ProposalSubmitted) -> str:
+    """Return the key with which an intent was submitted; the intentId where it had none."""
+    verified = submitted.verified
+    return submitted.intent.intent_id if verified is None or verified.key is None else verified.key
 
 
 def proposal_of_intent(realm: Realm, intent_id: str) -> Proposal | None:
@@ -48,18 +64,30 @@ def proposal_of_intent(realm: Realm, intent_id: str) -> Proposal | None:
     return realm.proposal(str(rows[0][0])) if rows else None
 
 
+def proposal_of_key(realm: Realm, actor_id: str, key: str) -> Proposal | None:
+    """Return the proposal that an actor submitted with a key; None where there is none.
+
+    Without a verification, earlier releases recorded the key as the intentId.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED`` where the events with the key were removed from a cut log.
+    """
+    events = realm.archive.events_of_key(actor_id, key)
+    if events:
+        return realm.proposal(events[0].proposal_id) if isinstance(events[0], ProposalSubmitted) else None
+    for _, first, _ in realm.archive.rows("request", {"of_actor": actor_id, "of_key": key}):
+        realm.log.event_at(first)
+    earlier = proposal_of_intent(realm, key)
+    return earlier if earlier is not None and earlier.submitted.actor.actor_id == actor_id else None
+
+
 def open_twin(realm: Realm, intent: IntentInstance) -> Proposal | None:
-    """Return the open, undecided proposal of the same actor with the same intentKey.
+    """Return the open, undecided proposal of the same actor with the same intentKey; None where there is none.
 
     Args:
         realm: the realm.
         intent: the intent that would be submitted.
-
-    Returns:
-        The proposal; None where there is none, or the intent was submitted before: then it has a proposal of its own.
     """
-    if proposal_of_intent(realm, intent.intent_id) is not None:
-        return None
     actor_id, intent_key = intent.meta.origin.actor.actor_id, intent.intent_key
     for one in realm.realm().proposals.values():
         is_same = one.submitted.intent.intent_key == intent_key and one.submitted.actor.actor_id == actor_id
@@ -68,104 +96,89 @@ def open_twin(realm: Realm, intent: IntentInstance) -> Proposal | None:
     return None
 
 
-def submit_keyed(
-    realm: Realm, intent: IntentInstance, *, attended: Attended | None = None, **options: Unpack[SubmitOptions]
+def submit_attended(
+    realm: Realm, intent: IntentInstance, attended: Attended, **options: Unpack[SubmitOptions]
 ) -> Proposal:
-    """Submit an intent; where its intentId was submitted before with the same content, return that proposal.
+    """Submit the call of a tool that its caller attends; options and errors as of ``Realm.submit``."""
+    return realm._acting.submit(structs.replace(submission(intent, **options), attended=attended))
+
+
+def submit_once(
+    realm: Realm,
+    caller: Verification | None,
+    intent: IntentInstance,
+    *,
+    attended: Attended | None = None,
+    continues: bool = False,
+    **options: Unpack[SubmitOptions],
+) -> Proposal:
+    """Submit an intent; a repeated request with its key returns its proposal.
 
     Args:
         realm: the realm.
-        intent: the intent, whose ``intent_id`` is the key.
+        caller: the caller, as ``keyed`` returns it; without a key it is submitted in any case. None is that of
+            the realm.
+        intent: the intent; where its intentId is the key, an equal one that was submitted with it is returned, too.
         attended: how the call of a tool is attended; None for every other intent.
+        continues: return an open, undecided proposal of the same actor with the same intentKey where there is one.
         **options: as for ``Realm.submit``.
 
     Raises:
-        RefusedError: ``IDEMPOTENCY_CONFLICT`` where the key was used for another intent; the codes of ``Realm.submit``.
+        RefusedError: ``IDEMPOTENCY_CONFLICT`` where the caller used the key for another request; the codes of
+            ``Realm.submit``.
     """
-    try:
+
+    def run(acting: Realm) -> Proposal:
+        twin = open_twin(acting, intent) if continues else None
+        if twin is not None and not _is_recorded(realm, caller):
+            return twin
         if attended is None:
-            return realm.submit(intent, **options)
-        return realm._acting.submit(structs.replace(submission(intent, **options), attended=attended))
+            return acting.submit(intent, **options)
+        return submit_attended(acting, intent, attended, **options)
+
+    def again(events: Sequence[Any]) -> Proposal:
+        return realm.proposal(events[0].proposal_id)
+
+    if caller is None:
+        return run(realm)
+    try:
+        return once(realm, caller, run, again=again, is_same=has_body(intent))
     except RefusedError as refused:
-        if refused.code != "INTENT_ALREADY_SUBMITTED":
+        if refused.code != "INTENT_ALREADY_SUBMITTED" or caller.key != intent.intent_id:
             raise
     earlier = proposal_of_intent(realm, intent.intent_id)
     assert earlier is not None
-    _check_same(earlier, intent.meta.origin.actor.actor_id, intent.intent_id)
+    if earlier.submitted.actor.actor_id != intent.meta.origin.actor.actor_id:
+        raise key_conflict(intent.intent_id)
     if earlier.submitted.intent.body != intent.body:
         raise key_conflict(intent.intent_id, earlier.proposal_id)
     return earlier
 
 
-def project_keyed(
-    realm: Realm, source: SourceEvent, actor_id: str, key: str | None, **options: Unpack[SubmitOptions]
-) -> ProjectionOutcome:
-    """Project a source event; where the key was used before for this event, return the proposal of then.
-
-    Args:
-        realm: the realm.
-        source: the event.
-        actor_id: the acting actor.
-        key: intentId of the selected intent; None makes one.
-        **options: as for ``Realm.project``.
-
-    Raises:
-        RefusedError: ``IDEMPOTENCY_CONFLICT``, and the codes of ``Realm.project``.
-    """
-    if key is None:
-        return realm.project(source, actor_id, **options)
-    earlier = proposal_of_intent(realm, key)
-    if earlier is None:
-        actor = realm._actor(actor_id)
-        projector = _with_key(realm._composed.projector(source, actor), key)
-        try:
-            done = realm._acting.project(projector, lambda intent: submission(intent, **options), options.get("branch"))
-        except RefusedError as refused:
-            earlier = proposal_of_intent(realm, key) if refused.code == "INTENT_ALREADY_SUBMITTED" else None
-            if earlier is None:
-                raise
-        else:
-            record = done.record
-            return ProjectionOutcome(
-                None if record is None else record.projection_id,
-                None if record is None else record.result.reason,
-                done.proposal,
-            )
-    _check_same(earlier, actor_id, key)
-    origin = earlier.submitted.intent.meta.origin
-    if (origin.source.kind, origin.source.event_id) != (source.kind, source.event_id):
-        raise key_conflict(key, earlier.proposal_id)
-    return ProjectionOutcome(origin.projection_id, None, earlier)
+def _is_recorded(realm: Realm, caller: Verification | None) -> bool:
+    """Return whether a request of a caller with its key was recorded."""
+    if caller is None or caller.key is None or caller.actor_id is None:
+        return False
+    return bool(realm.archive.events_of_key(caller.actor_id, caller.key))
 
 
-def _with_key(projector: Callable[..., Projection], key: str) -> Callable[..., Projection]:
-    """Return a projector whose selected intent has the key as its id, in the record too."""
-
-    def project(snapshot: Snapshot, schema_hash: str, world: str, at: int) -> Projection:
-        record, intent = projector(snapshot, schema_hash, world, at)
-        if isinstance(intent, IntentInstance):
-            intent = structs.replace(intent, intent_id=key)
-            record = None if record is None else structs.replace(record, intent_id=key)
-        return record, intent
-
-    return project
+def projected(proposal: Proposal) -> ProjectionOutcome:
+    """Return the outcome of an earlier projection by the proposal of the intent that it selected."""
+    return ProjectionOutcome(proposal.submitted.intent.meta.origin.projection_id, None, proposal)
 
 
-def _check_same(earlier: Proposal, actor_id: str, key: str) -> None:
-    if earlier.submitted.actor.actor_id != actor_id:
-        raise key_conflict(key, None)
+def has_body(intent: IntentInstance) -> Callable[[Any], bool]:
+    """Return whether an event is the submission of an intent with the same body."""
+    return lambda event: isinstance(event, ProposalSubmitted) and event.intent.body == intent.body
 
 
-def key_conflict(key: str, proposal_id: str | None) -> RefusedError:
-    """Return the refusal of a key that was used for another intent.
+def has_source(source: SourceEvent) -> Callable[[Any], bool]:
+    """Return whether an event is the submission of an intent that was selected for the same source event."""
 
-    Args:
-        key: the key.
-        proposal_id: the proposal of that intent, where it is known.
-    """
-    details: Mapping[str, Any] = {} if proposal_id is None else {"proposal_id": proposal_id}
-    return RefusedError(
-        ErrorCode.IDEMPOTENCY_CONFLICT,
-        f"The key {key} was used for another intent; use a new key for a new intent.",
-        **details,
-    )
+    def is_same(event: Any) -> bool:
+        if not isinstance(event, ProposalSubmitted):
+            return False
+        before = event.intent.meta.origin.source
+        return (before.kind, before.event_id) == (source.kind, source.event_id)
+
+    return is_same

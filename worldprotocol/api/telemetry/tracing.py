@@ -322,7 +322,7 @@ def _about(intent: IntentInstance, kind: str) -> Attributes:
 
 
 def _tool_call(intent: IntentInstance, kind: str) -> Attributes:
-    """Return the attributes of a tool call: agents call actions as tools, with the id of the call as intentId."""
+    """Return the attributes of a tool call: agents call actions as tools; the id of the call is the intentId."""
     if kind != "agent":
         return {}
     return {

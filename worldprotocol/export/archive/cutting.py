@@ -29,7 +29,7 @@ from world.log import EventLog, LoggedEvent, NewEvent, open_log
 from world.model.canonical_json import canonical_text
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from world.read_models.index import IndexRows, WorldIndex
+from world.read_models.index import KEYS_NAME, IndexRows, WorldIndex
 from world.read_models.live.sealed_snapshot import (
     SealedSnapshot,
     archived_event,
@@ -244,6 +244,7 @@ def restore(log: EventLog, archives: Sequence[ArchiveFolder], progress: Progress
     log.set_contents(pending)
     if first is not None:
         log.set_contents([first])
+    log.renew_view(KEYS_NAME)
     return returned + len(pending) + (first is not None)
 
 

@@ -125,7 +125,7 @@ class RealmJobs:
         return job
 
     def _repeated(self, request: JobRequest) -> Job | None:
-        """Return the job that an earlier request with the same key started.
+        """Return the job that an earlier request of the actor with the same key started.
 
         Raises:
             RefusedError: ``IDEMPOTENCY_CONFLICT``.
@@ -133,7 +133,7 @@ class RealmJobs:
         if request.key is None:
             return None
         for job in self._jobs.values():
-            if job.request.key == request.key:
+            if (job.request.by, job.request.key) == (request.by, request.key):
                 if job.request != request:
                     raise RefusedError(
                         ErrorCode.IDEMPOTENCY_CONFLICT,

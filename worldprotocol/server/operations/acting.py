@@ -8,14 +8,17 @@ from typing import Annotated, Any
 
 from fastapi import Header, Query, Response
 from msgspec import structs
+from pydantic import BaseModel
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent
 from world.state.proposal import Proposal
-from worldprotocol.api.callers.keyed import check_key, open_twin, project_keyed, proposal_of_intent, submit_keyed
+from worldprotocol.api.callers.keyed import has_source, projected, proposal_of_intent, submit_once
+from worldprotocol.api.callers.request_keys import keyed, once
 from worldprotocol.api.options import SubmitOptions
+from worldprotocol.api.requests import ProjectionOutcome
 from worldprotocol.api.telemetry.context import TRACEPARENT
 from worldprotocol.server.bodies import IntentToSubmit, IntentWithOptions, IssuedIntent, SourceToProject
 from worldprotocol.server.call import Authorized, Call, answer, timed_out
@@ -35,7 +38,11 @@ Within = Annotated[
 ]
 History = Annotated[bool, Query(description="Add the events of the proposal, as the log holds them.")]
 Key = Annotated[
-    str | None, Header(alias="Idempotency-Key", description="Becomes the intentId; a repeated request has one effect.")
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Key of the request, one of the actor's; a repeated request has one effect.",
+    ),
 ]
 Trace = Annotated[str | None, Header(description="W3C trace context, recorded with the proposal.")]
 
@@ -51,10 +58,10 @@ async def submit(
     traceparent: Trace = None,
 ) -> Response:
     """Submit an intent; 200 once it has ended, 202 while people, leases or effects are waited for."""
-    realm = call.realm
-    key = None if idempotency_key is None else check_key(idempotency_key)
+    key, realm = idempotency_key, call.hosted.realm
     options: SubmitOptions = {} if isinstance(body, IssuedIntent) else _options(call, body)
     issued = body.intent if isinstance(body, IntentWithOptions) else body
+    intent = None
     if isinstance(issued, IssuedIntent):
         intent = IntentInstance.read(issued.model_dump(exclude={"signature"}))
         options["signature"] = None if issued.signature is None else issued.signature.model_dump()
@@ -64,22 +71,28 @@ async def submit(
                 f"The Idempotency-Key {key} is not the intentId {intent.intent_id}; send the same, or no key.",
             )
         key = intent.intent_id
-    key = key or realm.new_id()
+    name = realm.new_id() if intent is None else intent.intent_id
     options["trace"] = _traced(options.get("trace"), traceparent)
+    continues = isinstance(issued, IntentToSubmit) and issued.continueOpen
 
     def run() -> Proposal:
-        if isinstance(issued, IssuedIntent):
-            return submit_keyed(realm, intent, **options)
-        scope = issued.scopeProposal
-        made = realm.issue(call.actor_id, issued.type, issued.input, scope=scope, note=issued.note)
-        made = structs.replace(made, intent_id=key)
-        twin = open_twin(call.hosted.realm, made) if issued.continueOpen else None
-        return twin or submit_keyed(realm, made, **options)
+        made = intent
+        if made is None:
+            assert isinstance(issued, IntentToSubmit)
+            made = realm.issue(call.actor_id, issued.type, issued.input, scope=issued.scopeProposal, note=issued.note)
+            made = structs.replace(made, intent_id=name)
+        caller = call.verified if key is None else keyed(call.verified, key, call.operation.name, _meant(body, intent))
+        return submit_once(realm, caller, made, continues=continues, **options)
 
-    proposal = await _submitted(call, key, run, (within, wait))
+    proposal = await _submitted(call, name, run, (within, wait))
     proposal = await waited(call, proposal, wait)
     shown = await rendered(call, proposal, history=history)
     return answer(shown, 200 if proposal.is_terminal else 202, location(call, proposal))
+
+
+def _meant(body: BaseModel, intent: IntentInstance | None = None) -> dict[str, Any]:
+    """Return what a submission means: it may be repeated with another trace, an issued intent with other options."""
+    return body.model_dump(exclude={"trace"}) if intent is None else {"intent": intent.to_wire()}
 
 
 def _options(call: Call, body: IntentToSubmit | IntentWithOptions | SourceToProject) -> SubmitOptions:
@@ -111,14 +124,23 @@ async def project(
     traceparent: Trace = None,
 ) -> Response:
     """Project a source event; 200 once its proposal has ended or no intent was selected, 202 while it waits."""
-    realm = call.realm
-    key = None if idempotency_key is None else check_key(idempotency_key)
     wire = {"kind": body.kind, "eventId": body.eventId}
     optional = {"payload": body.payload, "occurredAt": body.occurredAt}
     source = SourceEvent.read(wire | {name: value for name, value in optional.items() if value is not None})
     options = _options(call, body)
     options["trace"] = _traced(options.get("trace"), traceparent)
-    outcome = await call.run(lambda: project_keyed(realm, source, call.actor_id, key, **options))
+    realm = call.hosted.realm
+
+    def run() -> ProjectionOutcome:
+        return once(
+            realm,
+            keyed(call.verified, idempotency_key, call.operation.name, _meant(body)),
+            lambda acting: acting.project(source, call.actor_id, **options),
+            again=lambda events: projected(realm.proposal(events[0].proposal_id)),
+            is_same=has_source(source),
+        )
+
+    outcome = await call.run(run)
     proposal = outcome.proposal
     found: dict[str, Any] = {"projectionId": outcome.projection_id, "reason": outcome.reason, "proposal": None}
     if proposal is None:
@@ -156,13 +178,13 @@ def location(call: Call, proposal: Proposal) -> dict[str, str]:
 
 
 async def _submitted(
-    call: Call, key: str, run: Callable[[], Proposal], seconds: tuple[float | None, float]
+    call: Call, intent_id: str, run: Callable[[], Proposal], seconds: tuple[float | None, float]
 ) -> Proposal:
     """Return the proposal of a submission; one whose effects take longer than a request may is returned as it is.
 
     Args:
         call: the request.
-        key: intentId of the submission.
+        intent_id: intentId of the submission.
         run: submits.
         seconds: ``within`` and ``wait`` of the request.
     """
@@ -175,7 +197,7 @@ async def _submitted(
         await asyncio.wait([running], timeout=time_s)
         if running.done():
             return running.result()
-        found = await service.threads.run(lambda: proposal_of_intent(call.hosted.realm, key))
+        found = await service.threads.run(lambda: proposal_of_intent(call.hosted.realm, intent_id))
         if found is not None:
             break
     running.add_done_callback(lambda done: done.cancelled() or done.exception())

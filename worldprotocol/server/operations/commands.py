@@ -16,6 +16,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.state.access import right_fault
 from worldprotocol.api.bootstrap import LoggedEvent
+from worldprotocol.api.callers.request_keys import keyed
 from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.bodies import CommandToRun
 from worldprotocol.server.call import Authorized, Call
@@ -47,16 +48,15 @@ async def run_command(call: Authorized, body: CommandToRun, idempotency_key: Key
     run = call.hosted.run_command
     if run is None:
         raise RefusedError(ErrorCode.NOT_OVER_SERVER, "This server was started by a program that executes no commands.")
-    caller = call.keyed(idempotency_key)
+    said = body.model_dump(include={"arguments", "files", "stdin"})
+    caller = await call.run(lambda: keyed(call.verified, idempotency_key, call.operation.name, said))
     files, stdin = {name: _decoded(text) for name, text in body.files.items()}, _decoded(body.stdin or "")
     permitted = await call.run(lambda: permit(call, body.arguments))
     realm, output = call.hosted.realm, CommandOutput()
     request = CommandRequest(
         words=permitted.words,
         reader=reading_realm(realm),
-        acting=realm
-        if permitted.row.is_of_engine
-        else caller_realm(realm, caller, call.hosted.request_keys, output.check),
+        acting=realm if permitted.row.is_of_engine else caller_realm(realm, caller, output.check),
         output=output,
         files=files,
         stdin=stdin,

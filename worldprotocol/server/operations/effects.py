@@ -17,7 +17,7 @@ from msgspec import structs
 from world.read_models.live.offered_effects import offered_effects
 from world.state.effect_claim import EffectClaim, EffectDoubt, EffectReport, UnreadableDoubt, read_form
 from world.state.proposal import Proposal
-from worldprotocol.api.callers.keyed import check_key
+from worldprotocol.api.callers.request_keys import check_key
 from worldprotocol.api.host import in_doubt
 from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim, FoundEffect
 from worldprotocol.server.call import Authorized, Call, answer

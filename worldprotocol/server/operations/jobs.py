@@ -14,6 +14,7 @@ from authority.policies.policy_file import policy_from_text
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
+from worldprotocol.api.callers.request_keys import check_key
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
 from worldprotocol.server.jobs.bodies import (
@@ -78,7 +79,7 @@ def _start(call: Call, kind: Kind, body: BaseModel, key: str | None) -> Job:
     options = body.model_dump(by_alias=True)
     if kind == "whatif":
         options["insert"] = [{n: v for n, v in one.items() if v is not None} for one in options["insert"]]
-    request = JobRequest(kind, options, call.actor_id, call.keyed(key).key)
+    request = JobRequest(kind, options, call.actor_id, None if key is None else check_key(key))
     return call.hosted.jobs.start(call.realm.new_id(), request)
 
 
