@@ -1,7 +1,7 @@
-"""What units of work leave to later ones: results that are not recorded, requests not begun, wishes to recover.
+"""What units of work leave to later ones: results that are not recorded, requests not begun, calls for recovery.
 
 Effects are made and recorded by threads of their own, and a commit may fail with an unknown outcome; so whatever is
-left is noted here, under a mutex, and the next unit takes it over. Source: design sections 2 and 5.
+left is noted here, under a mutex, and the next unit continues it. Source: design sections 2 and 5.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Taken:
     Args:
         recordings: results of effects, which it records.
         unbegun: requests of effects that this process has not begun.
-        wishes: how often it was wished that abandoned executions are taken over.
+        recoveries: how often it was asked for that abandoned executions continue.
     """
 
     recordings: Sequence[EffectRecorder]
     unbegun: Sequence[EffectRequested]
-    wishes: int
+    recoveries: int
 
     @property
     def must_recover(self) -> bool:
-        """Whether the unit looks for executions that nobody performs."""
-        return self.wishes > 0 or bool(self.unbegun)
+        """Whether the unit looks for executions that no process performs."""
+        return self.recoveries > 0 or bool(self.unbegun)
 
     @property
     def tasks(self) -> list[Task]:
@@ -52,13 +52,13 @@ class Backlog:
         """Effects that this process makes, or has made without their result being recorded."""
         self._recordings: list[EffectRecorder] = []
         self._unbegun: list[EffectRequested] = []
-        self._wishes = 0
+        self._recoveries = 0
         self._mutex = threading.Lock()
 
     def take(self) -> Taken:
         """Return what a unit takes over; it stays here until ``settle``, in case the commit fails."""
         with self._mutex:
-            return Taken(tuple(self._recordings), tuple(self._unbegun), self._wishes)
+            return Taken(tuple(self._recordings), tuple(self._unbegun), self._recoveries)
 
     def settle(
         self, taken: Taken, *, claimed: AbstractSet[EffectRef], unbegun: Sequence[EffectRequested], is_unfinished: bool
@@ -73,7 +73,7 @@ class Backlog:
         """
         with self._mutex:
             self._unbegun = list(unbegun)
-            self._wishes += is_unfinished - taken.wishes
+            self._recoveries += is_unfinished - taken.recoveries
             self.performing |= claimed
             for one in taken.recordings:
                 self._recordings.remove(one)
@@ -91,11 +91,11 @@ class Backlog:
             self._recordings.append(recording)
 
     def release(self, effect: EffectRef) -> None:
-        """Note that an effect was broken off, so that it may be taken over."""
+        """Note that an effect was broken off, so that another process may make it."""
         with self._mutex:
             self.performing.discard(effect)
 
     def recover_soon(self) -> None:
-        """Have the next unit take over what was broken off."""
+        """Have the next unit continue what was broken off."""
         with self._mutex:
-            self._wishes += 1
+            self._recoveries += 1
