@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
 from authority.policies.loading import policy_from_reference
@@ -20,8 +20,9 @@ from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.decision import Ruling
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.intent import IntentBody
+from world.model.intent import IntentBody, IntentScope
 from world.model.patch import Patch, apply_patches
+from world.model.record import WireForm
 from world.pipeline.shadowing import bound_to
 from world.state.ports import Case
 from world.state.realm_view import RealmView
@@ -38,7 +39,7 @@ SETTABLE: Final = ("actor.kind", "actor.name", "actor.meta", "intent.type", "int
 
 
 @dataclass(frozen=True, slots=True)
-class HypotheticalRuling:
+class HypotheticalRuling(WireForm):
     """Hypothetical case and the authority's ruling on it.
 
     Args:
@@ -57,30 +58,30 @@ class HypotheticalRuling:
     at_hand: Policy | None = None
     note: str | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON, with the explanation of every rule."""
-        case, ruling = self.case, self.ruling.to_wire()
-        policy = None
-        if self.policy is not None:
-            policy = {"name": self.policy["name"], "hash": self.policy["hash"], "position": None}
-        return {
-            "kind": "hypothetical",
-            "actor": case.actor.to_wire(),
-            "action": case.intent.body.type,
-            "input": case.intent.body.input,
-            "branch": case.branch,
-            "baseWorld": case.base_world,
-            "submittedAt": case.submitted_at,
-            "verdict": ruling["verdict"],
-            "authority": ruling["authority"],
-            "reason": ruling["reason"],
-            "approvedScope": ruling.get("approvedScope"),
-            "ask": ruling.get("ask", []),
-            "policy": policy,
-            "inForce": self.in_force,
-            "note": self.note,
-            **explain_trace(ruling, self.policy, case, case.intent.body.scope_proposal, at_hand=self.at_hand),
-        }
+    KIND: ClassVar = HYPOTHETICAL
+    WIRE: ClassVar = (
+        "kind=KIND actor=case.actor action=case.intent.body.type input=case.intent.body.input branch=case.branch "
+        "baseWorld=case.base_world submittedAt=case.submitted_at verdict=ruling.verdict authority=ruling.authority "
+        "reason=ruling.reason approved_scope ask=ruling.ask policy=judged_by in_force note *explanation"
+    )
+
+    @property
+    def approved_scope(self) -> IntentScope | None:
+        """The approved scope; None where the verdict is no approval."""
+        return self.ruling.approved_scope if self.ruling.verdict == "approve" else None
+
+    @property
+    def judged_by(self) -> dict[str, Any] | None:
+        """Name and hash of the policy."""
+        known = self.policy
+        return None if known is None else {"name": known["name"], "hash": known["hash"], "position": None}
+
+    @property
+    def explanation(self) -> dict[str, Any]:
+        """The explanation of every rule."""
+        case = self.case
+        scope = case.intent.body.scope_proposal
+        return explain_trace(self.ruling.to_wire(), self.policy, case, scope, at_hand=self.at_hand)
 
 
 @dataclass(frozen=True, slots=True)

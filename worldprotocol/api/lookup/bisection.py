@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.paths import look_up, parse_path
+from world.model.record import WireForm
 from world.read_models.bisect import Bisected, Progress, Test, bisect
 from world.read_models.blame import COMPUTED, plain_path, stands
 from world.read_models.lineage import line
@@ -66,7 +67,7 @@ class ValueTest:
         return name in found.values and canonical_bytes(found.values[name]) == self._expected
 
 
-class FoundWorlds:
+class FoundWorlds(WireForm):
     """Result of a search, with the causes of the first worlds.
 
     Args:
@@ -80,20 +81,17 @@ class FoundWorlds:
         self.found = found
         self.causes = causes
         self.worlds = worlds
-        self._by_other_code = by_other_code
+        self.by_other_code = sorted(by_other_code) or None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON; ``first`` is null where one of several candidates is the first world."""
-        found, is_sure = self.found, len(self.found.first) == 1
-        return {
-            "first": self.causes[0].to_wire() if is_sure else None,
-            "candidates": list(found.first),
-            "before": found.before,
-            "tested": found.tested,
-            "worlds": self.worlds,
-            "untestable": list(found.untestable),
-            **({"computedByOtherCode": sorted(self._by_other_code)} if self._by_other_code else {}),
-        }
+    WIRE: ClassVar = (
+        "first candidates=found.first before=found.before tested=found.tested worlds untestable=found.untestable "
+        "computedByOtherCode=by_other_code?"
+    )
+
+    @property
+    def first(self) -> Cause | None:
+        """The cause of the first world; None where one of several candidates is the first world."""
+        return self.causes[0] if len(self.found.first) == 1 else None
 
 
 def line_to(archive: Archive, newest: str, oldest: str | None) -> list[str]:
