@@ -279,7 +279,10 @@ def test_the_signature_alone_signs_its_actor_in_for_this_intent(served: Served) 
     body = signed_order(served)
     assert sent(served, body) == (200, None)
     key = body["signature"]["keyId"]
-    assert last(served).verified == Verification(method="signature", actor_id="kid", key_id=key)
+    verified = last(served).verified
+    assert verified is not None
+    signer = Verification(method="signature", actor_id="kid", key_id=key, key=body["intentId"])
+    assert structs.replace(verified, request=None) == signer  # the intentId is the key of the request
     assert sent(served, body) == (200, None)  # a repetition is the same proposal
     assert sent(served, body | {"signature": None}) == (401, "SIGN_IN_REQUIRED")
     assert sent(served, {**body, "intentId": "another"}) == (401, "UNAUTHENTICATED")
