@@ -274,7 +274,8 @@ def _restore_profiler(profile: Any) -> None:
 def _set_profile(function: Any) -> None:
     """Set the thread's profile function, while no other thread sets its own.
 
-    CPython 3.11 refuses that, although the threads have nothing in common, where an audit hook gives way to the other one.
+    CPython 3.11 refuses that, although the threads have nothing in common, where an audit hook gives
+    way to the other one.
     """
     with _Profiling.lock:
         sys.setprofile(function)
