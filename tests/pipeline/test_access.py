@@ -11,7 +11,7 @@ import pytest
 from tests.golden.garden import FOLDER, START
 from tests.golden.generate import rehashed
 from tests.golden.harbour import harbour
-from tests.pipeline.offering import answered, offering, work_in
+from tests.pipeline.offering import LIMIT_MS, answered, offering, work_in
 from tests.second_implementation import lines_of
 from tests.second_implementation import verify as second_verify
 from world.audit.verify import verify
@@ -208,7 +208,8 @@ def test_verification_finds_what_a_caller_had_no_right_to(
 
 
 def test_a_claim_belongs_to_the_actor_that_made_it(tmp_path: Path) -> None:
-    with offering(str(tmp_path / "w.db")) as realm:
+    clock = ManualClock(START)
+    with offering(str(tmp_path / "w.db"), clock=clock) as realm:
         for actor in ("ann", "bob"):
             realm.access.grant(actor, "worker", by="operator")
         work_in(realm, "a")
@@ -222,6 +223,7 @@ def test_a_claim_belongs_to_the_actor_that_made_it(tmp_path: Path) -> None:
             refused("CLAIM_LOST", lambda other=other: other.heartbeat_effect(claim))
             refused("CLAIM_LOST", lambda other=other: other.complete_effect(claim, answered("forged")))
         assert recorded(realm, EffectDropped) == [Verification(method="jwt", actor_id="bob"), None]
+        clock.advance(LIMIT_MS // 2)  # an extension by less than a tenth is not recorded
         assert ann.heartbeat_effect(claim).subject == "ann"
         assert ann.complete_effect(claim, answered("done")).status == "completed"
         size = realm.log.head().size
