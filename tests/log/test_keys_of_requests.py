@@ -177,6 +177,7 @@ def test_a_cut_log_has_the_keys_of_the_events_with_contents(tmp_path: Path) -> N
         realm.register("bot", "agent", binding={"kind": "auto_approve"})
         realm.access.grant("bot", "actor", by="operator")
         acquire(realm, "removed")
+        acquire(realm, "gone")
         for _ in range(60):
             realm.act("bot", "sell", {"item": "tea", "count": 0})
         acquire(realm, "removed", "ab" * 16)  # as if it was not known any more
@@ -186,10 +187,14 @@ def test_a_cut_log_has_the_keys_of_the_events_with_contents(tmp_path: Path) -> N
         cut(log, CutPlan((archive,), last_commit(log, 256), 0), by="ann", now_ms=0)
         assert verify(log).findings == ()
         before = rows(str(path), "wp_request", "SELECT * FROM {table}")
+    with Realm.open(path, domain=counter) as realm, pytest.raises(RefusedError) as refused:
+        realm.archive.events_of_key("bot", "gone")
+    assert refused.value.code == "EVENT_ARCHIVED"
     lose_keys(str(path))
     for restored in (False, True):
         with Realm.open(path, domain=counter) as realm:
             assert found(realm, "kept") == [VerdictGiven]
+            assert found(realm, "gone") == ([VerdictGiven] if restored else [])
             [again, *_] = realm.archive.events_of_key("bot", "removed")
             assert again.verified.request == (None if restored else "ab" * 16)
             assert verify(realm.log).findings == ()

@@ -438,6 +438,7 @@ class Archive:
             key: the key.
 
         Raises:
+            RefusedError: ``EVENT_ARCHIVED`` where they were removed from a cut log.
             DamagedLogError: as ``rows``.
         """
 

@@ -13,6 +13,7 @@ from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
 from world.events.verification import Verification
 from world.log import LoggedEvent
+from world.log.tree import archived
 
 __all__ = ["HAS_VERIFIED", "MAX_EVENTS", "KeyedRequest", "events_with_key", "request_of"]
 
@@ -63,6 +64,9 @@ def events_with_key(
         decode: decodes one.
         key: the actor and its key.
         places: positions of the first and the last event with the key.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED`` where the contents of all of them were removed.
     """
 
     def within(first: int, last: int) -> list[Event]:
@@ -70,5 +74,7 @@ def events_with_key(
         return [one for one in found if (request_of(one) or ("", ""))[:2] == key]
 
     first, last = places
-    found = within(first, min(last, first + MAX_EVENTS))
-    return found or within(max(first, last - MAX_EVENTS), last)
+    found = within(first, min(last, first + MAX_EVENTS)) or within(max(first, last - MAX_EVENTS), last)
+    if not found:
+        raise archived(first)
+    return found

@@ -97,6 +97,9 @@ class UnitLookup:
         Args:
             actor_id: the actor to whom the key belongs.
             key: the key.
+
+        Raises:
+            RefusedError: ``EVENT_ARCHIVED`` where they were removed from a cut log.
         """
         self.rows()
         known = self._keys.get((actor_id, key))

@@ -75,8 +75,6 @@ def proposal_of_key(realm: Realm, actor_id: str, key: str) -> Proposal | None:
     events = realm.archive.events_of_key(actor_id, key)
     if events:
         return realm.proposal(events[0].proposal_id) if isinstance(events[0], ProposalSubmitted) else None
-    for _, first, _ in realm.archive.rows("request", {"of_actor": actor_id, "of_key": key}):
-        realm.log.event_at(first)
     earlier = proposal_of_intent(realm, key)
     return earlier if earlier is not None and earlier.submitted.actor.actor_id == actor_id else None
 

@@ -96,8 +96,8 @@ def once(
         is_same: whether the first event of a request that an earlier release recorded is that of this one.
 
     Raises:
-        RefusedError: ``IDEMPOTENCY_CONFLICT`` where the caller used the key for another request; what the command
-            refuses.
+        RefusedError: ``IDEMPOTENCY_CONFLICT`` where the caller used the key for another request; ``EVENT_ARCHIVED``
+            where what an earlier request recorded was removed from a cut log; what the command refuses.
     """
     from world.engine.verified_commands import OnceProtocol, RepeatedRequestError
 
