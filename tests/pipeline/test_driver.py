@@ -42,7 +42,7 @@ STAGE_MODULES = (
 
 MAX_LINES = 200
 MAX_DEPTH = 10
-MAX_CALLS = 875
+MAX_CALLS = 876
 MAX_MODULES = 124
 """What a source event costs as the engine is; lower these with the cost."""
 

@@ -119,7 +119,7 @@ def rebuild_view(address: str | LogAddress, view: PersistedView, *, progress: Pr
         log._tree.mend_chunks()
         for one in with_beside(view):
             mend_view(log._store, log.log_id, one)
-        log._view = view
+        log._view, log._views = view, with_beside(view)
         log.rebuild_view(progress)
         return log.head().size
 
@@ -160,7 +160,7 @@ class EventLog(NotificationReader):
     ) -> None:
         """Take over an open store; ``open_log`` is the way in."""
         super().__init__(store, address, log_id)
-        self._view = view
+        self._view, self._views = view, with_beside(view)
         self._max_event_bytes = max_event_bytes
         self._memory: Memory | None = None
         self._writing = threading.Lock()
@@ -330,7 +330,7 @@ class EventLog(NotificationReader):
         if self._view is not None:
             with self._exclusive():
                 with self._transaction(self._begin()) as transaction:
-                    for one in with_beside(self._view):
+                    for one in self._views:
                         self._set_view(transaction, one, 0)
                 self._advance_view(progress)
 
@@ -394,7 +394,7 @@ class EventLog(NotificationReader):
     def _is_view_live(self, opening: Opening) -> bool:
         """Return whether the view needs nothing before this write; refuse when it is not ours any more."""
         try:
-            return all(self._view_position(opening, one) is None for one in with_beside(self._view))
+            return all(self._view_position(opening, one) is None for one in self._views)
         except BaseException:
             self._store.end()
             raise
@@ -411,7 +411,7 @@ class EventLog(NotificationReader):
 
     def _stop_other_views(self, opening: Opening) -> None:
         """Note where views that this writer does not keep cease to be right."""
-        kept = {one.name for one in with_beside(self._view)}
+        kept = {one.name for one in self._views}
         stopped = [name for name, _, position in opening.views if position is None and name not in kept]
         for name in stopped:
             statement = self._store.sql.stop_view
@@ -419,7 +419,7 @@ class EventLog(NotificationReader):
             self._store.cursor().execute(statement.sql, statement.bind(**values))
 
     def _advance_view(self, progress: Progress | None) -> None:
-        for view in with_beside(self._view):
+        for view in self._views:
             while not self._advance_view_once(view, progress or _silent):
                 pass
 

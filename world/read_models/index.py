@@ -101,7 +101,8 @@ class IndexRows:
                 step(self, event, position)
             elif event.TOPIC in LANDMARKS:
                 self._landmarks.append(position)
-            self.add_key(event, position)
+            if getattr(event, "verified", None) is not None:
+                self.add_key(event, position)
 
     def add_key(self, event: Event, position: int) -> None:
         """Add an event to the key of the request that caused it, where it has one."""

@@ -86,7 +86,7 @@ class UnitLookup:
                 self._attempts[event.intent.intent_key] = event.attempt
             elif isinstance(event, WorldSealed):
                 self._worlds[event.world_id] = (event.outcome, event.height)
-            requested = request_of(event)
+            requested = None if getattr(event, "verified", None) is None else request_of(event)
             if requested is not None:
                 self._keys.setdefault(requested[:2], []).append(event)
         return self._rows

@@ -186,7 +186,6 @@ def _registered(call: OperationCall, request: RegisterActor | BindActor, _: Sequ
     "actors.register",
     "POST /actors",
     "operator",
-    records="actor.registered actor.bound",
     again=_registered,
     example=(RegisterActor(actor_id="bot", kind="agent", binding=_AUTO), _BOT),
 )
@@ -207,7 +206,6 @@ def register_actor(call: OperationCall, request: RegisterActor) -> Actor:
     "actors.bind",
     "POST /actors/{actor_id}:bind",
     "operator",
-    records="actor.bound",
     again=_registered,
     example=(BindActor(actor_id="bot", binding=_AUTO), _BOT),
 )
@@ -244,7 +242,6 @@ class GrantedRight(AnswerForm, frozen=True, kw_only=True):
     "rights.grant",
     "POST /rights",
     "operator",
-    records="right.granted",
     again=lambda _, request, __: GrantedRight(actor_id=request.actor_id, right=request.right, granted=True),
     example=(GrantRight(actor_id="bot", right="actor"), GrantedRight(actor_id="bot", right="actor", granted=True)),
 )
@@ -276,7 +273,6 @@ class RevokedRight(AnswerForm, frozen=True, kw_only=True):
     "rights.revoke",
     "POST /rights:revoke",
     "operator",
-    records="right.revoked",
     answers=lambda request: RevokedRight(actor_id=request.actor_id, right=request.right, revoked=True),
     example=(
         RevokeRight(actor_id="bot", right="actor", reason="no longer needed"),
@@ -338,7 +334,6 @@ def _create_token(call: OperationCall, request: CreateToken, lost: str | None = 
     "tokens.create",
     "POST /tokens",
     "operator",
-    records="token.created token.revoked",
     again=lambda call, request, _: _create_token(call, request, LOST),
     example=(
         CreateToken(actor_id="bot", can=["actor"], note="the build server"),
@@ -371,7 +366,6 @@ class RevokedToken(AnswerForm, frozen=True, kw_only=True):
     "tokens.revoke",
     "POST /tokens/{token_id}:revoke",
     "operator",
-    records="token.revoked",
     answers=lambda request: RevokedToken(token_id=request.token_id, revoked=True),
     example=(RevokeToken(token_id=ID, reason="it was lost"), RevokedToken(token_id=ID, revoked=True)),
 )
@@ -404,7 +398,6 @@ class RegisteredKey(AnswerForm, frozen=True, kw_only=True):
     "keys.register",
     "POST /keys",
     "operator",
-    records="key.registered",
     again=lambda _, request, events: RegisteredKey(key_id=events[0].key_id, agent_id=request.agent_id),
     example=(
         RegisterKey(agent_id="bot", public_key=_KEY.public_key),
@@ -446,7 +439,6 @@ class RevokedKey(AnswerForm, frozen=True, kw_only=True):
     "keys.revoke",
     "POST /keys/{key_id}:revoke",
     "operator",
-    records="key.revoked",
     answers=lambda request: RevokedKey(key_id=request.key_id, revoked=True),
     example=(RevokeKey(key_id=_KEY.key_id, reason="it was stolen"), RevokedKey(key_id=_KEY.key_id, revoked=True)),
 )

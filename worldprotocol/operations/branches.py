@@ -57,7 +57,6 @@ class CreatedBranch(AnswerForm, frozen=True, kw_only=True):
     "branches.create",
     "POST /branches",
     "operator",
-    records="branch.created",
     answers=lambda request: CreatedBranch(name=request.name),
     status=lambda _: 201,
     statuses=(201,),
@@ -84,7 +83,6 @@ class ActiveBranch(AnswerForm, frozen=True, kw_only=True):
     "branches.switch",
     "POST /branches:switch",
     "operator",
-    records="branch.switched",
     answers=lambda request: ActiveBranch(active=request.name),
     example=(SwitchBranch(name="plan"), ActiveBranch(active="plan")),
 )

@@ -151,7 +151,6 @@ class Declared(Operation, Generic[Q, A]):
         answer: type of answers.
         run: performs a request of a caller that has a right to it.
         example: a request and its answer.
-        records: topics of the events that a request records; those of a write only.
         again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
             finds by itself that nothing is left to do.
         awaited: what a request waits for; None for one that does not wait.
@@ -165,7 +164,6 @@ class Declared(Operation, Generic[Q, A]):
     answer: type[A]
     run: Run[Q, A]
     example: Example[Q, A]
-    records: tuple[str, ...] = ()
     again: Again[Q, A] | None = None
     awaited: Awaited[Q, A] | None = None
     page: Paged | None = None
@@ -199,7 +197,6 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
 
     Args:
         kind: ``whole`` or ``personal``; see ``Operation``.
-        records: topics of the events that a request records, separated by spaces.
         again: see ``Declared``.
         answers: the answer of a write, and of its repetition, from the request alone; the function returns nothing.
         awaited: see ``Declared``.
@@ -210,7 +207,6 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     """
 
     kind: Kind
-    records: str
     again: Again[Q, A]
     answers: Callable[[Q], A]
     awaited: Awaited[Q, A]
@@ -244,17 +240,17 @@ def operation(
         **options: see ``OperationOptions``.
 
     Raises:
-        TypeError: an option that does not exist; ``again`` without ``records``, or the other way round; a page whose
-            answers or requests lack its members.
+        TypeError: an option that does not exist; ``again`` of an operation that records nothing; a page whose answers or
+            requests lack its members.
     """
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}.")
-    answers, records, kind = options.get("answers"), options.get("records", ""), options.get("kind")
+    answers, kind = options.get("answers"), options.get("kind")
     again = options.get("again") if answers is None else lambda _, request, __: answers(request)
-    if (again is None) != (not records):
-        raise TypeError(f"{name}: `again` answers from the events that `records` names.")
     method, _, path = route.partition(" ")
+    if again is not None and method != "POST":
+        raise TypeError(f"{name}: `again` answers from recorded events, and only a POST records.")
     request, answer = example
     page = options.get("page")
     if page is not None and not all(map(hasattr, (request, answer, answer), (page.cursor, page.rows, "next"))):
@@ -276,7 +272,6 @@ def operation(
             answer=type(answer),
             run=run,
             example=Example(request, answer),
-            records=tuple(records.split()),
             again=again,
             awaited=options.get("awaited"),
             page=page,

@@ -292,7 +292,6 @@ def _last(call: OperationCall, request: Acquire, events: Sequence[Any]) -> Verdi
     "leases.acquire",
     "POST /leases",
     "actor",
-    records="verdict.given",
     again=_last,
     status=lambda answer: 202 if answer.queued else 200,
     statuses=(200, 202),
@@ -425,7 +424,6 @@ class Withdrawn(AnswerForm, frozen=True, kw_only=True):
     "leases.withdraw",
     "POST /leases/requests/{request_id}:withdraw",
     "actor",
-    records="request.withdrawn",
     again=lambda _, request, __: Withdrawn(request_id=request.request_id, withdrawn=True),
     example=(Withdraw(request_id="none", after=40), Withdrawn(request_id=ID, withdrawn=True)),
 )
@@ -468,7 +466,6 @@ def _renewals(events: Sequence[Any]) -> Renewals:
     "leases.heartbeat",
     "POST /leases:heartbeat",
     "actor",
-    records="lease.renewed",
     again=lambda _, __, events: _renewals(events),
     example=(
         Heartbeat(lease_ids=[ID], session_id="s-1"),
@@ -523,7 +520,6 @@ def _ended(call: OperationCall, request: Release | Revoke, events: Sequence[Any]
     "leases.release",
     "POST /leases:release",
     "actor",
-    records="lease.released",
     again=_ended,
     example=(Release(lease_ids=[ID], session_id="s-1"), States(states={ID: "Released"})),
 )
@@ -538,7 +534,6 @@ def release(call: OperationCall, request: Release) -> States:
     "leases.revoke",
     "POST /leases:revoke",
     "operator",
-    records="lease.revoked",
     again=_ended,
     example=(Revoke(lease_ids=[ID], reason="the holder is gone"), States(states={ID: "Revoked"})),
 )

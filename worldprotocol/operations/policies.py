@@ -294,7 +294,6 @@ def _in_force(call: OperationCall, name: str, *, adopted: bool) -> AdoptedPolicy
     "policies.adopt",
     "POST /policies",
     "operator",
-    records="policy.adopted",
     again=lambda _, request, events: AdoptedPolicy(name=request.name, policy_hash=events[0].policy_hash, adopted=True),
     example=(AdoptPolicy(name="house"), AdoptedPolicy(name="house", policy_hash=HASH, adopted=True)),
 )
@@ -322,7 +321,6 @@ class RetiredPolicy(AnswerForm, frozen=True, kw_only=True):
     "policies.retire",
     "POST /policies/{name}:retire",
     "operator",
-    records="policy.retired",
     again=lambda _, request, events: RetiredPolicy(name=request.name, policy_hash=events[0].policy_hash),
     example=(RetirePolicy(name="house", reason="replaced"), RetiredPolicy(name="house", policy_hash=HASH)),
 )
@@ -354,7 +352,6 @@ def _shadowed(_: OperationCall, request: ShadowPolicy, __: Sequence[Any]) -> Sha
     "policies.shadow",
     "POST /policies:shadow",
     "operator",
-    records="shadow.configured",
     again=_shadowed,
     example=(ShadowPolicy(name="draft", actors=["bot"]), ShadowState(name="draft", changed=True)),
 )

@@ -95,9 +95,18 @@ class CallerAdministration:
         ids = realm._composed.ids if verified.key is None else _RequestIds(f"{verified.verified_actor}\n{verified.key}")
         return Leases(_KeyedProtocol(self._commands), ids, realm._composed.executor.keeper)  # type: ignore[arg-type]
 
-    def register(self, actor_id: str, kind: Any, **options: Any) -> None:
+    def register(
+        self,
+        actor_id: str,
+        kind: Any,
+        *,
+        binding: Mapping[str, Any] | None,
+        name: str | None,
+        meta: Mapping[str, Any] | None,
+        by: str,
+    ) -> None:
         """Register an actor; a repeated request changes nothing."""
-        self._commands.once(lambda realm: realm.register(actor_id, kind, **options))
+        self._commands.once(lambda realm: realm.register(actor_id, kind, binding=binding, name=name, meta=meta, by=by))
 
     def bind(self, actor_id: str, binding: Mapping[str, Any], *, by: str) -> None:
         """Bind an actor to an authority; a repeated request changes nothing."""
