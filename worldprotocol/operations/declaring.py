@@ -240,8 +240,8 @@ def operation(
         **options: see ``OperationOptions``.
 
     Raises:
-        TypeError: an option that does not exist; ``again`` of an operation that records nothing; a page whose answers or
-            requests lack its members.
+        TypeError: an option that does not exist; ``again`` of an operation that records nothing; a page whose answers
+            or requests lack its members.
     """
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
