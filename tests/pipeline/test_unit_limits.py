@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -244,3 +245,19 @@ def test_a_wish_to_recover_that_comes_during_a_unit_which_recovers_is_kept(realm
     assert backlog.take().must_recover
     realm.settle()
     assert not backlog.take().must_recover
+
+
+def test_a_wish_to_recover_is_kept_where_the_domain_does_not_fit(tmp_path: Path) -> None:
+    path, other = tmp_path / "world.db", Domain("urn:test:cells", version="2.0.0", state=Cells)
+
+    @other.action("clear", version="1")
+    def clear(ctx: ActionContext) -> Any:
+        return [set_("cells", {})]
+
+    Realm.create(path, domain=cells, effects=[ring]).close()
+    with Realm.open(path, domain=other, effects=[ring], on_change="hold") as opened:
+        backlog = engine_of(opened)._backlog
+        backlog.recover_soon()
+        with pytest.raises(RefusedError, match="Another domain"):
+            engine_of(opened)._group.submit(lambda work: None)
+        assert backlog.take().must_recover

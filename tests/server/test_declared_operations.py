@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import httpx
 import pytest
 from msgspec import defstruct, to_builtins
 
-from tests.server.served import PATH, Served
+from tests.server.served import ORDER, PATH, Served
+from world.events.proposal_events import ProposalSubmitted
 from world.model.immutable_json import FrozenDict
 from worldprotocol.api.callers.request_keys import digest_of
 from worldprotocol.operations import AnswerForm, OperationCall, Paged, RequestForm, Unhashed, operation
@@ -320,3 +322,32 @@ def test_an_answer_is_written_from_its_struct_and_repeats_any_text() -> None:
     assert whole.body == '{"worldId":"w","value":{"a":[1,2.5,null],"b":{"c":"é"}}}'.encode()
     lone: Any = answer(StateValue(world_id="w", value="\ud800"))
     assert json.loads(lone.body) == {"worldId": "w", "value": "\ud800"}
+
+
+def test_an_intent_keeps_an_intent_id_that_is_no_key(served: Served) -> None:
+    intent = served.submit("kid").json()["intent"]
+    for name in ("order/17", "é", "x" * 300):
+        found = [served.submit("kid", {**intent, "intentId": name}) for _ in range(2)]
+        assert {(one.status_code, one.json()["intent"]["intentId"]) for one in found} == {(200, name)}
+        assert len({one.json()["proposalId"] for one in found}) == 1
+
+
+def test_the_parts_of_a_keyed_command_have_keys_that_nobody_can_send(served: Served) -> None:
+    lines = "".join(json.dumps({"actor": "kid", **ORDER, "note": f"part {n}"}) + "\n" for n in range(2))
+    body = {"arguments": ["submit", "--intents", "-"], "stdin": base64.b64encode(lines.encode()).decode()}
+    for key in ("parts", "parts", "parts:2"):
+        answer = sent(served, "/commands", "kid", json=body, headers={"Idempotency-Key": key})
+        assert answer.status_code == 200
+    with served.place.realm() as realm:
+        made = [one for _, one in realm.events() if isinstance(one, ProposalSubmitted)]
+    keys = [one.verified.key for one in made if one.verified is not None and one.verified.key is not None]
+    assert [key for key in keys if key.startswith("parts")] == ["parts", "parts#2", "parts:2", "parts:2#2"]
+
+
+def test_names_of_hidden_branches_are_not_listed(served: Served) -> None:
+    sent(served, "/branches", json={"name": "hush"})
+    sent(served, "/rights", json={"actorId": "nil", "right": "reader", "redaction": ["topic=branch.created"]})
+    for branch in ("hush", "none"):
+        answer = sent(served, "/worlds", "nil", method="GET", params={"branch": branch})
+        assert (answer.status_code, answer.json()["code"]) == (404, "UNKNOWN_BRANCH")
+        assert "hush" not in answer.text.replace(f"'{branch}'", "")

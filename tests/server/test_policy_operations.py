@@ -57,3 +57,36 @@ def test_policies_are_adopted_shadowed_and_retired_once(tmp_path: Path) -> None:
         asyncio.run(ask())
         topics = Counter(event.TOPIC for _, event in realm.events() if event.TOPIC.startswith(("policy.", "shadow.")))
     assert topics == {"policy.adopted": 1, "shadow.configured": 2, "policy.retired": 1}
+
+
+READS_STATE = """
+name = "house"
+[[rules]]
+id = "as_before"
+verdict = "approve"
+when = "intent.input.item == base.data.orders.first"
+"""
+
+
+def test_an_explanation_shows_what_conditions_read_to_readers_alone(tmp_path: Path) -> None:
+    place, policy = founded(tmp_path), tmp_path / "house.toml"
+    policy.write_text(READS_STATE)
+    given: dict[str, Any] = {"domain": kiosk, "effects": handlers, "policies": [str(policy)]}
+    with Realm.open(place.log, **given, on_change="adopt") as realm:
+        first = {"item": "hidden words", "number": "first"}
+        realm.act("kid", "order.place", first, scope=["orders.first"])
+        realm.adopt_policy("house", by="ops")
+        realm.bind("kid", {"kind": "policy_rules", "policy": "house"}, by="ops")
+        judged = realm.act("kid", "order.place", {"item": "tea", "number": "second"}, scope=["orders.second"])
+        app = create_app(Service.of(ServerConfig(), [RealmToServe("main", realm)]))
+
+        async def explained(actor: str) -> str:
+            headers = {"Authorization": f"Bearer {place.tokens[actor]}"}
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://kiosk", headers=headers) as client:
+                answer = await client.get(f"{PATH}/proposals/{judged.proposal_id}/explanation")
+                assert answer.status_code == 200, answer.text
+                return answer.text
+
+        assert "hidden words" in asyncio.run(explained("all"))
+        assert "hidden words" not in asyncio.run(explained("kid"))

@@ -307,7 +307,8 @@ class WorldProtocol(PreparingCommands):
         self.archive.keep_states(events, self._snapshots)
         self._looked_up |= work.looking_up
         unbegun = work.unbegun if work.is_unfinished or not fits else []
-        self._backlog.settle(taken, claimed=work.claimed, unbegun=unbegun, is_unfinished=work.is_unfinished)
+        is_left = work.is_unfinished or (taken.must_recover and not fits)
+        self._backlog.settle(taken, claimed=work.claimed, unbegun=unbegun, is_unfinished=is_left)
         self._scheduled.add(others + work.tasks)
         self._scheduled.plan(self._live.due, work.at)  # readers may apply events to the state by now
         for pending, result, error in outcomes:

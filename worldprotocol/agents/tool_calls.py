@@ -119,7 +119,8 @@ class ToolCalls:
     def _submitted(self, call: ToolCall, issued: IntentInstance, key: str | None) -> Proposal:
         """Submit a call with a key of its actor; a repeated one returns its proposal."""
         said = {"action": call.action, "input": call.input}
-        caller = None if key is None else keyed(caller_of(self._realm, self._actor_id), key, "calls.begin", said)
+        owner = caller_of(self._realm, self._actor_id)
+        caller = None if key is None else keyed(owner, key, "calls.begin", said, checks=False)
         return submit_once(self._realm, caller, issued, attended=call.attended, trace=call.trace, branch=call.branch)
 
     def look(self, call: ToolCall, proposal_id: str) -> Answer | None:

@@ -127,7 +127,7 @@ class ExplanationForm(AnswerForm, frozen=True, kw_only=True):
 def explain_proposal(call: OperationCall, request: ExplainProposal) -> ExplanationForm:
     """Explain a proposal, or a verdict about leases, from the record: every rule, the conflicts, and what followed.
 
-    An actor and an approver name a proposal of their own by its whole id.
+    An actor and an approver name a proposal of their own by its whole id, and do not see what conditions read.
     """
     from worldprotocol.api.lookup.verdict_explanation import find_explained, verdict_wire
     from worldprotocol.policy_tools.proposal_explanation import LoadedCode
@@ -136,10 +136,12 @@ def explain_proposal(call: OperationCall, request: ExplainProposal) -> Explanati
     _check_named(call, request.named)
     realm, then = call.hosted.realm, call.moment(request.at)
     proposal_id, found = find_explained(then, request.named)
-    code = LoadedCode(
-        lambda: realm._composed.domain,
-        lambda name: realm._composed.policies.get(name),  # noqa: PLW0108  # a realm that only reads has none
-    )
+    code = None
+    if call.visibility.reads_all:  # conditions read the state
+        code = LoadedCode(
+            lambda: realm._composed.domain,
+            lambda name: realm._composed.policies.get(name),  # noqa: PLW0108  # a realm that only reads has none
+        )
     wire = {
         "proposal": None if proposal_id is None else explained(then, proposal_id, code),
         "verdict": None if found is None else verdict_wire(then, *found),

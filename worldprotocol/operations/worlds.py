@@ -121,7 +121,10 @@ def list_worlds(call: OperationCall, request: ListWorlds) -> ListedWorlds:
         heads, before = then.heads(), min(before, then.position + 1)
     under = None if request.under is None else _world_id(call, request.under, at)
     query = LineageQuery(request.limit + 1, before, request.branch, under, request.depth)
-    rows, shown = lineage_rows(archive, heads, query), call.visibility.branches(archive)
+    shown = call.visibility.branches(archive)
+    if shown is not None and request.branch is not None and request.branch not in shown:
+        raise RefusedError(ErrorCode.UNKNOWN_BRANCH, f"There is no branch {request.branch!r} that you may read.")
+    rows = lineage_rows(archive, heads, query)
     listed = [lineage_row(row, heads, shown) for row in rows[: request.limit]]
     following = rows[request.limit - 1].position if len(rows) > request.limit else None
     return convert({"worlds": listed, "next": following}, ListedWorlds)

@@ -59,7 +59,13 @@ def digest_of(name: str, request: Mapping[str, Any], unhashed: Iterable[str] = (
 
 
 def keyed(
-    verified: Verification, key: str | None, name: str, request: Mapping[str, Any], unhashed: Iterable[str] = ()
+    verified: Verification,
+    key: str | None,
+    name: str,
+    request: Mapping[str, Any],
+    unhashed: Iterable[str] = (),
+    *,
+    checks: bool = True,
 ) -> Verification:
     """Return a caller with the key of its request; without a key, the caller.
 
@@ -69,13 +75,14 @@ def keyed(
         name: as for ``digest_of``.
         request: as for ``digest_of``.
         unhashed: as for ``digest_of``.
+        checks: whether the text has to be a key; an intentId may be any text.
 
     Raises:
         RefusedError: ``INVALID_VALUE`` for a text that is no key; ``NOT_CANONICAL``.
     """
     if key is None:
         return verified
-    return structs.replace(verified, key=check_key(key), request=digest_of(name, request, unhashed))
+    return structs.replace(verified, key=check_key(key) if checks else key, request=digest_of(name, request, unhashed))
 
 
 def once(

@@ -17,7 +17,7 @@ from world.engine.verified_commands import VerifiedProtocol
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.read_models.live.request_events import events_of_request
 from worldprotocol.api.callers.access import NewToken
-from worldprotocol.api.callers.request_keys import check_key, once
+from worldprotocol.api.callers.request_keys import once
 from worldprotocol.api.leases import Leases
 from worldprotocol.api.realm import Realm
 
@@ -65,12 +65,15 @@ class RequestCommands:
         return once(self.realm, self.caller(), run, again=again, is_same=is_same)
 
     def caller(self) -> Verification:
-        """Return the caller of the next command with the key, which has a number from the second command on."""
+        """Return the caller of the next command with the key, which has a number from the second command on.
+
+        A caller cannot send such a key.
+        """
         key = self.verified.key
         self._run += 1
         if key is None or self._run == 1:
             return self.verified
-        return structs.replace(self.verified, key=check_key(f"{key}:{self._run}"))
+        return structs.replace(self.verified, key=f"{key}#{self._run}")
 
 
 class CallerAdministration:

@@ -81,7 +81,8 @@ async def submit(
             assert isinstance(issued, IntentToSubmit)
             made = realm.issue(call.actor_id, issued.type, issued.input, scope=issued.scopeProposal, note=issued.note)
             made = structs.replace(made, intent_id=name)
-        caller = call.verified if key is None else keyed(call.verified, key, call.operation.name, _meant(body, intent))
+        meant = {} if key is None else _meant(body, intent)
+        caller = keyed(call.verified, key, call.operation.name, meant, checks=intent is None)
         return submit_once(realm, caller, made, continues=continues, **options)
 
     proposal = await _submitted(call, name, run, (within, wait))
