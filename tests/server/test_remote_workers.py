@@ -127,7 +127,8 @@ def test_a_repeated_claim_returns_the_same_claim_also_at_once(served: Served) ->
     assert len(claims) == 1
     assert [one.key for one in events(served, EffectClaimed) if one.proposal_id == name] == ["claim-2"]
     foreign = claimed(served, "yak", key="claim-2")
-    assert (foreign.status_code, foreign.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+    own = foreign.json()["claim"]  # the key of another actor is its own
+    assert (foreign.status_code, own is None or own["claimId"] not in claims) == (200, True)
     assert posted(served, "complete", "mule", claim=answers[0].json()["claim"], report=done()).status_code == 200
 
 

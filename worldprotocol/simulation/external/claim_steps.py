@@ -168,7 +168,8 @@ def _complete(sim: Simulation, worker: Worker, claim: EffectClaim, performed: Pe
         sim.check()
         is_new = claim.token in claims.answered and not is_forged
         hold("HC-journal", f"the report of {claim.worker} counts, and was refused", not is_new)
-        hold("HC-journal", "a refused report was not recorded", claims.dropped[claim.token] == dropped + 1)
+        is_recorded = claims.dropped[claim.token] == (dropped if is_forged else 1)  # once for a claim that was made
+        hold("HC-journal", "a refused report was not recorded once", is_recorded)
         sim.couriers.reports["forged" if is_forged else "late"] += 1
         return refused.code
     sim.check()
