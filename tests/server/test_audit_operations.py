@@ -32,7 +32,7 @@ def test_a_verification_is_followed_to_its_report(served: Served) -> None:
 
 def test_receipts_are_found_by_id(served: Served) -> None:
     done = served.submit("kid", ORDER, "receipt-1").json()
-    subjects = {"proposal": done["proposalId"], "intent": "receipt-1", "world": done["worldId"]}
+    subjects = {"proposal": done["proposalId"], "intent": done["intent"]["intentId"], "world": done["worldId"]}
     subjects["decision"] = done["decision"]["decisionId"]
     with served.client("aud") as aud:
         for kind, name in subjects.items():
