@@ -1,7 +1,7 @@
 """Keys of requests: whose key caused an event, and the events of a key, read from the log.
 
-A key belongs to the actor of the recorded verification; the same key of another actor is another one. A submission that
-an earlier release recorded has its key as intentId.
+A key belongs to the actor of the recorded verification; the same key of another actor is another one. A verified
+submission without a key has its intentId as its key: earlier releases recorded keys in that way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeyedRequest(NamedTuple):
     Args:
         actor_id: the actor to whom the key belongs.
         key: the key.
-        request: digest of the request; None where an earlier release recorded it.
+        request: digest of the request; None where an earlier release recorded it, or it is a submission without a key.
     """
 
     actor_id: str
