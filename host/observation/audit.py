@@ -45,6 +45,7 @@ from host.observation.session_binding import (
 )
 from host.observation.session_watch import Watch
 from world.errors import ScopeViolationError
+from world.events.resource_values import ResourceClaim
 
 __all__ = ["KLIS_UNOBSERVABLE", "Interception", "current", "exempt"]
 
@@ -115,6 +116,7 @@ def _install() -> None:
         with exempt():
             library_wrappers.install_wrappers(_report)
             deferred.install_wrappers()
+            ResourceClaim(predicate="EXISTS", resource="FILE:/").to_wire()  # its form cannot be derived at the interpreter's exit
             os.register_at_fork(after_in_child=mark_forked)
             sys.addaudithook(_hook)
         _installed.append(True)
@@ -170,12 +172,11 @@ def _judge(bond: SessionBinding, handler: Handler, args: tuple[Any, ...]) -> Non
             bond.watch.refused(stopped, depth="process")
         raise stopped from None
     except Exception as error:  # fails closed
-        if sys is not None and not sys.is_finalizing():
-            raise ScopeViolationError(
-                KLIS_UNOBSERVABLE,
-                f"An operation could not be checked and was stopped: {type(error).__name__}: {error}",
-                arguments=repr(args)[:200],
-            ) from error
+        raise ScopeViolationError(
+            KLIS_UNOBSERVABLE,
+            f"An operation could not be checked and was stopped: {type(error).__name__}: {error}",
+            arguments=repr(args)[:200],
+        ) from error
     finally:
         thread_state.busy = False
 

@@ -75,6 +75,15 @@ def test_what_is_deferred_to_the_exit_of_the_interpreter_writes_nothing(site: Si
     assert "its session has ended" in done.stderr
 
 
+@pytest.mark.requirement("KO-3")
+@pytest.mark.slow
+def test_what_cannot_be_checked_at_the_exit_of_the_interpreter_is_stopped(site: Site) -> None:
+    done = program(site, AT_EXIT["__del__"], "from world.klis.observation import Seen\nSeen.claim = None")
+    assert done.stdout == "end\n", done.stderr
+    assert not (site.root / "late").exists()
+    assert "could not be checked and was stopped" in done.stderr
+
+
 def test_what_was_registered_may_be_taken_back(site: Site) -> None:
     done = program(site, "def late(): open(LATE, 'w')\natexit.register(late)\natexit.unregister(late)")
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
