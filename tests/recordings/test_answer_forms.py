@@ -24,7 +24,7 @@ from world.model.patch import Patch
 from world.model.snapshot import ErrorSource, ErrorValue
 from world.model.source import SourceEvent, SourceKind
 from world.state.proposal import Status
-from worldprotocol.operations import fields, leases, records, rulings, runs, worlds
+from worldprotocol.operations import fields, lease_requests, records, rulings, runs, worlds
 from worldprotocol.operations.declaring import AnswerForm
 from worldprotocol.policy_tools.explain import Role
 from worldprotocol.runs.governed import Mode
@@ -47,7 +47,7 @@ FORMS: dict[Any, type[AnswerForm]] = {
     ErrorValue: records.ErrorForm,
     Patch: worlds.PatchForm,
     ResourceClaim: fields.NamedClaim,
-    GrantedLease: leases.Granted,
+    GrantedLease: lease_requests.Granted,
     ObservedEffect: runs.ObservedForm,
     UndeclaredEffect: runs.ViolationForm,
     ChangedResource: runs.ChangeForm,

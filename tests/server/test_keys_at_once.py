@@ -32,7 +32,8 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.operations import OperationCall
 from worldprotocol.operations.access import CreateToken, create_token
 from worldprotocol.operations.calling import perform
-from worldprotocol.operations.leases import Acquire, Release, acquire, release
+from worldprotocol.operations.lease_requests import Acquire, acquire
+from worldprotocol.operations.leases import Release, release
 from worldprotocol.operations.visibility import Redactions, Visibility
 
 pytestmark = pytest.mark.slow

@@ -14,13 +14,14 @@ from worldprotocol.operations.declaring import AnswerForm, Declared, RequestForm
 if TYPE_CHECKING:
     from world.clock import Clock
     from world.events.verification import Verification
+    from world.read_models.leases import Shown
     from world.state.realm_view import RealmView
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
     from worldprotocol.operations.visibility import Redactions, Visibility
 
-__all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
+__all__ = ["OpenRealm", "OperationCall", "invalid", "new_digests", "perform", "read_request"]
 
 Q = TypeVar("Q", bound=RequestForm)
 A = TypeVar("A", bound=AnswerForm)
@@ -31,7 +32,6 @@ _AT: Final = " - at `$"
 class OpenRealm(Protocol):
     """An open realm, with what its calls share: redactions, and states in the past.
 
-
     ``name`` is that under which it is served.
     """
 
@@ -39,6 +39,9 @@ class OpenRealm(Protocol):
     realm: Realm
     redactions: Redactions
     past: PastViews
+
+    def resource_digests(self) -> Shown:
+        """Return what shows a resource by its digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,3 +166,12 @@ def invalid(path: str, words: str) -> RefusedError:
         f"The request is not valid: {path}: {words}.",
         faults=[{"path": path, "message": words}],
     )
+
+
+def new_digests() -> Shown:
+    """Return what shows a resource by a digest that no other answer has."""
+    import secrets
+
+    from world.read_models.leases import KEY_BYTES, digests
+
+    return digests(secrets.token_bytes(KEY_BYTES))

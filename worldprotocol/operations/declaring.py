@@ -12,6 +12,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from world.events.verification import Right
     from worldprotocol.operations.calling import OperationCall
+    from worldprotocol.operations.commands import Command
 
 __all__ = [
     "REALM",
@@ -158,6 +159,7 @@ class Declared(Operation, Generic[Q, A]):
         etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
         statuses: the statuses that ``status`` may return.
+        command: the command that performs it; None for an operation without one.
     """
 
     request: type[Q]
@@ -170,6 +172,7 @@ class Declared(Operation, Generic[Q, A]):
     etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
     statuses: tuple[int, ...] = (200,)
+    command: Command[A] | None = None
 
     @property
     def unhashed(self) -> frozenset[str]:
@@ -204,6 +207,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         etag: see ``Declared``.
         status: see ``Declared``.
         statuses: see ``Declared``.
+        command: see ``Declared``.
     """
 
     kind: Kind
@@ -214,6 +218,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     etag: Callable[[A], str]
     status: Callable[[A], int]
     statuses: tuple[int, ...]
+    command: Command[A]
 
 
 def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -278,6 +283,7 @@ def operation(
             etag=options.get("etag"),
             status=options.get("status"),
             statuses=options.get("statuses", (200,)),
+            command=options.get("command"),
         )
 
     return declare

@@ -8,7 +8,7 @@ from msgspec import Meta, convert
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
 from worldprotocol.operations.fields import HASH, ID, NOW, WORLD, At, NamedClaim
-from worldprotocol.operations.leases import Granted
+from worldprotocol.operations.lease_requests import Granted
 from worldprotocol.operations.proposals import visible_proposal
 from worldprotocol.operations.records import ACTOR, ErrorForm, GivenAnswer, ProposalStatus
 from worldprotocol.operations.rulings import ExplainedRule, ExplainedRuling, RulingPolicy

@@ -1,37 +1,56 @@
-"""Operations on leases: lists, requests, waits, heartbeat, release, revocation."""
+"""Operations on leases in force and on the queue: lists, waits, heartbeat, release, revocation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from msgspec import Meta, convert, structs
+from msgspec import Meta, convert
 
-from world.error_codes import ErrorCode
-from world.errors import RefusedError
-from worldprotocol.operations import AnswerForm, Awaited, OperationCall, RequestForm, operation
+from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
+from worldprotocol.operations.commands import BY_OPERATOR, Caller, Command, Named, Table, View
 from worldprotocol.operations.fields import (
     ID,
     NOW,
     AtPoint,
     EventForm,
-    Ids,
     Name,
     NamedClaim,
-    Position,
     Reason,
-    Seconds,
+    Ttl,
     recorded,
+    shown_retry,
+    shown_time,
 )
 
 if TYPE_CHECKING:
-    from world.events.lease_events import VerdictGiven
+    from world.klis.conflict import Conflict
+    from world.klis.triple import Triple
 
-Predicate = Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"]
-Ttl = Annotated[int, Meta(ge=1, description="Time to live without a heartbeat, in ms.")]
-RequestId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._:~-]{0,199}$")]
+LeaseIds = Annotated[list[Annotated[Name, Named("lease")]], Meta(min_length=1, max_length=1_000)]
+Session = Annotated[Name, Meta(description="The session of the holder.", extra={"metavar": "ID"})]
+Redacts = Annotated[bool, Meta(description="Show resources by their type and a digest: `TYPE:#digest` (KM-7.3).")]
 
-_KLIS: Final = "klis"
+_HOLDER: Final = Caller("--agent", None, "The holder.")
+_LEASE: Final = {"session_id": "--session"}
+
+NO_CIRCLE: Final = (
+    "No circle is possible: who waits for a lease is older than its holder, and who waits for its turn behind an older "
+    "request holds nothing that anybody waits for."
+)
+
+
+class ListLeases(AtPoint, frozen=True, kw_only=True):
+    """Leases, of one agent or of all; with a point in the past those in force then, by the time of then."""
+
+    agent_id: Annotated[Name, Meta(description="Only of this agent.", extra={"metavar": "ID"})] | None = None
+    redact: Redacts = False
+
+
+class ListWaits(AtPoint, frozen=True, kw_only=True):
+    """Requests that wait now, or waited at a point in the past."""
+
+    redact: Redacts = False
 
 
 class Own(RequestForm, frozen=True, kw_only=True):
@@ -77,21 +96,39 @@ _HELD: Final = HeldLease(
 )
 
 
+def _listed(answer: HeldLeases) -> Table:
+    rows = [
+        (
+            one.lease_id,
+            one.token,
+            one.agent_id,
+            one.session_id,
+            one.predicate,
+            one.resource,
+            "with its proposal" if one.expires_at is None else shown_time(one.expires_at),
+        )
+        for one in answer.leases
+    ]
+    heads = ("lease", "token", "agent", "session", "predicate", "resource", "ends")
+    return Table(heads, rows, empty="No lease is in force.")
+
+
 @operation(
     "leases.list",
     "GET /leases",
     "reader auditor",
     kind="whole",
-    example=(AtPoint(at="HEAD"), HeldLeases(leases=[_HELD])),
+    command=Command(words="lease list", options={"agent_id": "--agent"}, view=_listed),
+    example=(ListLeases(at="HEAD"), HeldLeases(leases=[_HELD])),
 )
-def list_leases(call: OperationCall, request: AtPoint) -> HeldLeases:
+def list_leases(call: OperationCall, request: ListLeases) -> HeldLeases:
     """List the leases in force, in the order of their fencing tokens."""
     from world.read_models.leases import held
 
-    if request.at is None:
-        return convert({"leases": held(call.view.klis, now=call.clock.now_ms())}, HeldLeases)
-    then = call.moment(request.at)
-    return convert({"leases": held(then.ledger(), now=then.now)}, HeldLeases)
+    then = None if request.at is None else call.moment(request.at)
+    ledger, now = (call.view.klis, call.clock.now_ms()) if then is None else (then.ledger(), then.now)
+    shown = call.hosted.resource_digests() if request.redact else str
+    return convert({"leases": held(ledger, now=now, agent=request.agent_id, shown=shown)}, HeldLeases)
 
 
 @operation("leases.held", "GET /leases/held", "actor", example=(Own(), HeldLeases(leases=[_HELD])))
@@ -103,20 +140,23 @@ def list_own_leases(call: OperationCall, request: Own) -> HeldLeases:
 
 
 class Blocker(NamedClaim, frozen=True, kw_only=True):
-    """A lease, or an older request, that conflicts with a waiting request."""
+    """A lease, or an older request, that conflicts with what a waiting request wants."""
 
+    wants: NamedClaim
     holder: str
+    holder_priority: int
     session: str
     lease_id: str | None
     request_id: str | None
 
 
 class QueuedRequest(AnswerForm, frozen=True, kw_only=True):
-    """A request in the queue with what it waits for; times are in ms since 1970."""
+    """A request in the queue with what it waits for; times and the priority of its agent are in ms since 1970."""
 
     request_id: str
     agent_id: str
     session_id: str
+    priority: int
     since: int
     deadline: int | None
     resources: list[NamedClaim]
@@ -124,10 +164,53 @@ class QueuedRequest(AnswerForm, frozen=True, kw_only=True):
     more: bool
 
 
+class Retried(AnswerForm, frozen=True, kw_only=True):
+    """A proposal without a place in the queue, which is tried again at `retryAt`."""
+
+    proposal_id: str
+    agent_id: str
+    priority: int | None
+    attempts: int
+    retry_at: int
+
+
 class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
-    """Requests in the queue, oldest first."""
+    """Requests in the queue, oldest first, and proposals that are tried again later, at a time in ms since 1970."""
 
     waits: list[QueuedRequest]
+    retrying: list[Retried]
+    at: int
+
+
+_WANTED: Final = NamedClaim(predicate="MUTATES", resource="FILE:/docs/plan")
+
+
+def _waits(answer: QueuedRequests) -> View:
+    rows = [
+        (
+            one.request_id,
+            f"{one.agent_id} ({one.priority})",
+            f"{edge.wants.predicate} {edge.wants.resource}",
+            "its turn comes after" if edge.lease_id is None else "older than the holder of",
+            f"{edge.holder} ({edge.holder_priority})",
+            f"{edge.predicate} {edge.resource}",
+        )
+        for one in answer.waits
+        for edge in one.waits_for
+    ]
+    heads = ("request", "who waits (priority)", "for", "being", "whom (priority)", "what is in the way")
+    parts: list[Table | str] = []
+    if rows or not answer.retrying:
+        parts.append(Table(heads, rows, empty="No request waits for a lease."))
+    if rows:
+        parts.append(NO_CIRCLE)
+    if answer.retrying:
+        later = [
+            (one.proposal_id, f"{one.agent_id} ({one.priority})", one.attempts, shown_retry(one.retry_at, answer.at))
+            for one in answer.retrying
+        ]
+        parts.append(Table(("proposal", "who tries again (priority)", "attempts", "again"), later))
+    return View(parts)
 
 
 @operation(
@@ -135,22 +218,26 @@ class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
     "GET /leases/waits",
     "reader auditor",
     kind="whole",
+    command=Command(words="waits", view=_waits),
     example=(
-        AtPoint(at="HEAD"),
+        ListWaits(at="HEAD"),
         QueuedRequests(
             waits=[
                 QueuedRequest(
                     request_id=ID,
                     agent_id="bot",
                     session_id="s-1",
+                    priority=NOW - 9,
                     since=NOW,
                     deadline=None,
-                    resources=[NamedClaim(predicate="MUTATES", resource="FILE:/docs/plan")],
+                    resources=[_WANTED],
                     waits_for=[
                         Blocker(
+                            wants=_WANTED,
                             predicate="MUTATES",
                             resource="FILE:/docs",
                             holder="ann",
+                            holder_priority=NOW - 5,
                             session="s-2",
                             lease_id=ID,
                             request_id=None,
@@ -158,13 +245,37 @@ class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
                     ],
                     more=False,
                 )
-            ]
+            ],
+            retrying=[Retried(proposal_id=ID, agent_id="bot", priority=NOW - 9, attempts=1, retry_at=NOW + 9)],
+            at=NOW,
         ),
     ),
 )
-def list_waits(call: OperationCall, request: AtPoint) -> QueuedRequests:
-    """List the requests that wait in the queue, with what each waits for."""
-    from world.read_models.leases import waits
+def list_waits(call: OperationCall, request: ListWaits) -> QueuedRequests:
+    """List the requests that wait in the queue, with what each waits for, and the proposals that are tried again."""
+    from world.read_models.leases import check_edges, lacks, waits
+
+    then = None if request.at is None else call.moment(request.at)
+    view, now = (call.view, call.clock.now_ms()) if then is None else (call.view_at(request.at), then.now)
+    shown = call.hosted.resource_digests() if request.redact else str
+    ledger = view.klis.ledger()
+    found = waits(ledger)
+    check_edges(ledger, found)
+
+    def claim(triple: Triple) -> NamedClaim:
+        return NamedClaim(predicate=triple.predicate.value, resource=shown(triple.resource.text))
+
+    def blocker(one: Conflict, wanted: Triple) -> Blocker:
+        return Blocker(
+            wants=claim(wanted),
+            predicate=one.predicate,
+            resource=shown(one.resource),
+            holder=one.holder,
+            holder_priority=ledger.agents[one.holder][0],
+            session=one.session,
+            lease_id=one.lease_id,
+            request_id=one.request_id,
+        )
 
     return QueuedRequests(
         waits=[
@@ -172,273 +283,35 @@ def list_waits(call: OperationCall, request: AtPoint) -> QueuedRequests:
                 request_id=one.request.request_id,
                 agent_id=one.request.session.agent_id,
                 session_id=one.request.session.session_id,
+                priority=one.request.session.rank[0],
                 since=one.request.since,
                 deadline=one.request.deadline,
-                resources=[
-                    NamedClaim(predicate=triple.predicate.value, resource=triple.resource.text)
-                    for triple in one.request.triples
-                ],
-                waits_for=[
-                    Blocker(
-                        predicate=conflict.predicate,
-                        resource=conflict.resource,
-                        holder=conflict.holder,
-                        session=conflict.session,
-                        lease_id=conflict.lease_id,
-                        request_id=conflict.request_id,
-                    )
-                    for conflict in one.conflicts
-                ],
+                resources=[claim(triple) for triple in one.request.triples],
+                waits_for=[blocker(way, one.request.triples[way.intent]) for way in one.conflicts],
                 more=one.more,
             )
-            for one in waits(call.view_at(request.at).klis.ledger())
-        ]
+            for one in found
+        ],
+        retrying=[
+            Retried(
+                proposal_id=one.proposal_id,
+                agent_id=one.agent_id,
+                priority=one.priority,
+                attempts=one.dies,
+                retry_at=one.retry_at,
+            )
+            for one in lacks(view)
+            if one.wait is None
+        ],
+        at=now,
     )
-
-
-class Acquire(RequestForm, frozen=True, kw_only=True):
-    """Resources to lease, all or none; or a signed manifest in their place."""
-
-    resources: Annotated[list[Name], Meta(max_length=1_000)] | None = None
-    predicate: Predicate = "MUTATES"
-    manifest: dict[str, Any] | None = None
-    session_id: Name | None = None
-    ttl_ms: Ttl | None = None
-    queue: bool = False
-    wait_ms: Annotated[int, Meta(ge=1)] | None = None
-    request_id: RequestId | None = None
-    require_signature: bool = False
-
-
-class Granted(NamedClaim, frozen=True, kw_only=True):
-    """A granted lease with its fencing token."""
-
-    lease_id: str
-    token: int
-
-
-class VerdictConflict(NamedClaim, frozen=True, kw_only=True):
-    """What a request conflicts with, and whose it is."""
-
-    holder: str
-
-
-class VerdictAnswer(AnswerForm, frozen=True, kw_only=True):
-    """A verdict: Granted, Wait or Die.
-
-    ``queued`` says whether the request waits in the queue; ``priorities`` has the priority of each named agent, in ms
-    since 1970; ``event`` is what the log records; ``after`` is a position before the request.
-    """
-
-    verdict_id: str
-    request_id: str
-    status: str
-    agent_id: str
-    session_id: str
-    queued: bool
-    ttl_ms: int | None
-    retry_after_ms: int | None
-    leases: list[Granted]
-    conflicts: list[VerdictConflict]
-    priorities: dict[str, int]
-    event: EventForm
-    after: int | None = None
-
-
-_VERDICT: Final = VerdictAnswer(
-    verdict_id=ID,
-    request_id=ID,
-    status="Granted",
-    agent_id="bot",
-    session_id="s-1",
-    queued=False,
-    ttl_ms=60_000,
-    retry_after_ms=None,
-    leases=[Granted(lease_id=ID, token=12, predicate="MUTATES", resource="FILE:/docs/plan")],
-    conflicts=[],
-    priorities={"bot": NOW},
-    event=EventForm(topic="verdict.given", schema_version=1, state={"verdictId": ID, "status": "Granted"}),
-    after=40,
-)
-
-
-def _verdict(call: OperationCall, verdict: VerdictGiven, after: int | None = None) -> VerdictAnswer:
-    """Return a recorded verdict as an answer."""
-    from world.read_models.leases import verdict_row
-
-    agents = call.hosted.realm.realm().klis.agents
-    names = dict.fromkeys([verdict.agent_id, *(one.holder for one in verdict.conflicts)])
-    priorities = {name: agents[name][0] for name in names if name in agents}
-    wire = {**verdict_row(verdict), "priorities": priorities, "event": recorded(verdict), "after": after}
-    return convert(wire, VerdictAnswer)
-
-
-def _last(call: OperationCall, request: Acquire, events: Sequence[Any]) -> VerdictAnswer:
-    """Return the verdict that ended the wait of an earlier request, else its first one."""
-    from world.read_models.live.request_events import events_of_request
-
-    first: VerdictGiven = events[0]
-    if not first.queued or first.request_id is None:
-        return _verdict(call, first, 0)
-    for _, event in events_of_request(call.hosted.realm.archive, first.request_id):
-        if event.TOPIC != first.TOPIC:  # it was withdrawn
-            return _verdict(call, structs.replace(first, queued=False), 0)
-        if not event.queued:  # type: ignore[union-attr]  # a verdict
-            return _verdict(call, event, 0)  # type: ignore[arg-type]
-    return _verdict(call, first, 0)
-
-
-@operation(
-    "leases.acquire",
-    "POST /leases",
-    "actor",
-    again=_last,
-    status=lambda answer: 202 if answer.queued else 200,
-    statuses=(200, 202),
-    example=(Acquire(resources=["FILE:/docs/plan"], session_id="s-1"), _VERDICT),
-)
-def acquire(call: OperationCall, request: Acquire) -> VerdictAnswer:
-    """Request leases for the caller, all or none; 202 where the request waits in the queue."""
-    if (request.manifest is None) == (not request.resources):
-        raise RefusedError(ErrorCode.INVALID_VALUE, "Name `resources`, or give a `manifest` in their place.")
-    manifest = request.manifest or {
-        "ver": "1.0",
-        "agent_id": call.actor_id,
-        "session_id": request.session_id or call.realm.new_id(),
-        "scope": [{"predicate": request.predicate, "resource": one} for one in request.resources or ()],
-    }
-    before = call.hosted.realm.realm().position
-    verdict = call.realm.leases.desk.request(
-        manifest,
-        by=call.actor_id,
-        ttl_ms=request.ttl_ms,
-        queue=request.queue,
-        wait_ms=request.wait_ms,
-        request_id=request.request_id,
-        require_signature=request.require_signature,
-    )
-    return _verdict(call, verdict, before)
-
-
-class ReadRequest(RequestForm, frozen=True, kw_only=True):
-    """A request for leases; `after` is that of the answer to it."""
-
-    request_id: Name
-    after: Position = 0
-    wait: Annotated[Seconds, Meta(description="Seconds to wait; the server limits them.")] = 0
-    free: Annotated[bool, Meta(description="Wait also, where it died, until what it died of is free.")] = False
-
-
-class RequestState(AnswerForm, frozen=True, kw_only=True):
-    """What became of a request: whether it waits, its last verdict, and why it was withdrawn.
-
-    ``isFree`` says of one that died whether what it died of is free; else it is null.
-    """
-
-    request_id: str
-    is_waiting: bool
-    is_free: bool | None
-    verdict: VerdictAnswer | None
-    withdrawn: str | None
-
-
-@operation(
-    "leases.request",
-    "GET /leases/requests/{request_id}",
-    "actor",
-    awaited=Awaited(
-        _KLIS, lambda request, found: not found.is_waiting and not (request.free and found.is_free is False)
-    ),
-    example=(
-        ReadRequest(request_id="none"),
-        RequestState(
-            request_id=ID,
-            is_waiting=False,
-            is_free=None,
-            verdict=structs.replace(_VERDICT, after=None),
-            withdrawn=None,
-        ),
-    ),
-)
-def read_request(call: OperationCall, request: ReadRequest) -> RequestState:
-    """Return what became of a request of the caller; `wait` returns it once it does not wait in the queue any more.
-
-    With `free`, a request that died is returned once what it died of is free.
-    """
-    from world.read_models.leases import still_blocks
-
-    verdict, withdrawn = _events_of(call, request.request_id, request.after)
-    klis = call.hosted.realm.realm().klis
-    if request.request_id in klis.requests:
-        return RequestState(request_id=request.request_id, is_waiting=True, is_free=None, verdict=None, withdrawn=None)
-    return RequestState(
-        request_id=request.request_id,
-        is_waiting=False,
-        is_free=still_blocks(klis, verdict) is None if verdict.status == "Die" else None,
-        verdict=_verdict(call, verdict),
-        withdrawn=withdrawn,
-    )
-
-
-def _events_of(call: OperationCall, request_id: str, after: int) -> tuple[VerdictGiven, str | None]:
-    """Return the last verdict on a request of the caller, and why it was withdrawn; None where it was not.
-
-    Raises:
-        RefusedError: ``UNKNOWN_REQUEST`` for the request of another caller.
-    """
-    from world.events.lease_events import VerdictGiven
-    from world.read_models.live.request_events import events_of_request
-
-    verdict = withdrawn = None
-    is_own = False
-    for _, event in events_of_request(call.hosted.realm.archive, request_id, after=after):
-        if isinstance(event, VerdictGiven):
-            verdict = event
-            is_own = is_own or call.actor_id in (event.agent_id, (event.channel or {}).get("by"))
-        else:
-            withdrawn = event.reason
-    if verdict is None or not is_own:
-        raise RefusedError(
-            ErrorCode.UNKNOWN_REQUEST,
-            f"{call.actor_id!r} has made no request {request_id!r} for leases after event {after}; request them again.",
-            request_id=request_id,
-        )
-    return verdict, withdrawn
-
-
-class Withdraw(RequestForm, frozen=True, kw_only=True):
-    """A request to take out of the queue; `after` is that of the answer to the request."""
-
-    request_id: Name
-    after: Position = 0
-
-
-class Withdrawn(AnswerForm, frozen=True, kw_only=True):
-    """Whether a request waited, and was taken out of the queue."""
-
-    request_id: str
-    withdrawn: bool
-
-
-@operation(
-    "leases.withdraw",
-    "POST /leases/requests/{request_id}:withdraw",
-    "actor",
-    again=lambda _, request, __: Withdrawn(request_id=request.request_id, withdrawn=True),
-    example=(Withdraw(request_id="none", after=40), Withdrawn(request_id=ID, withdrawn=True)),
-)
-def withdraw(call: OperationCall, request: Withdraw) -> Withdrawn:
-    """Take a request of the caller out of the queue."""
-    _events_of(call, request.request_id, request.after)
-    is_withdrawn = call.realm.leases.desk.withdraw(request.request_id)
-    return Withdrawn(request_id=request.request_id, withdrawn=is_withdrawn)
 
 
 class Heartbeat(RequestForm, frozen=True, kw_only=True):
     """Leases to renew."""
 
-    lease_ids: Ids
-    session_id: Name
+    lease_ids: LeaseIds
+    session_id: Session
     ttl_ms: Ttl | None = None
 
 
@@ -466,6 +339,13 @@ def _renewals(events: Sequence[Any]) -> Renewals:
     "leases.heartbeat",
     "POST /leases:heartbeat",
     "actor",
+    command=Command(
+        words="lease heartbeat",
+        arguments=("lease_ids",),
+        options=_LEASE,
+        caller=_HOLDER,
+        view=lambda answer: Table(("lease", "expires at"), [(one.lease_id, one.expires_at) for one in answer.leases]),
+    ),
     again=lambda _, __, events: _renewals(events),
     example=(
         Heartbeat(lease_ids=[ID], session_id="s-1"),
@@ -492,14 +372,14 @@ def heartbeat(call: OperationCall, request: Heartbeat) -> Renewals:
 class Release(RequestForm, frozen=True, kw_only=True):
     """Leases to release."""
 
-    lease_ids: Ids
-    session_id: Name
+    lease_ids: LeaseIds
+    session_id: Session
 
 
 class Revoke(RequestForm, frozen=True, kw_only=True):
     """Leases to revoke, and why."""
 
-    lease_ids: Ids
+    lease_ids: LeaseIds
     reason: Reason
 
 
@@ -507,6 +387,10 @@ class States(AnswerForm, frozen=True, kw_only=True):
     """The state of each lease."""
 
     states: dict[str, str]
+
+
+def _states(answer: States) -> Table:
+    return Table(("lease", "state"), list(answer.states.items()))
 
 
 def _ended(call: OperationCall, request: Release | Revoke, events: Sequence[Any]) -> States:
@@ -521,6 +405,7 @@ def _ended(call: OperationCall, request: Release | Revoke, events: Sequence[Any]
     "POST /leases:release",
     "actor",
     again=_ended,
+    command=Command(words="lease release", arguments=("lease_ids",), options=_LEASE, caller=_HOLDER, view=_states),
     example=(Release(lease_ids=[ID], session_id="s-1"), States(states={ID: "Released"})),
 )
 def release(call: OperationCall, request: Release) -> States:
@@ -535,6 +420,7 @@ def release(call: OperationCall, request: Release) -> States:
     "POST /leases:revoke",
     "operator",
     again=_ended,
+    command=Command(words="lease revoke", arguments=("lease_ids",), caller=BY_OPERATOR, view=_states),
     example=(Revoke(lease_ids=[ID], reason="the holder is gone"), States(states={ID: "Revoked"})),
 )
 def revoke(call: OperationCall, request: Revoke) -> States:

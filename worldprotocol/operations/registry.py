@@ -18,8 +18,8 @@ __all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
-    *("realms", "proposals", "explanations", "inbox", "worlds", "branches"),
-    *("leases", "runs", "policies", "access"),
+    *("realms", "names", "proposals", "explanations", "inbox", "worlds", "branches"),
+    *("leases", "lease_requests", "runs", "policies", "access"),
 )
 """Modules of this package with the operations of the product."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import msgspec
 from fastapi import Request, Response
 
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
 from worldprotocol.operations.calling import invalid, perform, read_request
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize
@@ -19,12 +21,16 @@ __all__ = ["IDEMPOTENCY_KEY", "endpoint"]
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Header field with the key of a request."""
 
+ACTOR: Final = "wp-actor"
+"""Header field with the actor that a caller means to be, percent-encoded; a request of another one is refused."""
+
 
 def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Return the handler of an operation's requests."""
 
     async def handle(request: Request) -> Response:
         call = await authorize(request)
+        _check_actor(request, call)
         wanted = await _read(operation, request, call)
         key = request.headers.get(IDEMPOTENCY_KEY) if operation.is_write else None
         done = await call.run(partial(perform, operation, call, wanted, key))
@@ -46,6 +52,20 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
 
     handle.__doc__ = operation.run.__doc__
     return handle
+
+
+def _check_actor(request: Request, call: Call) -> None:
+    """Refuse a request that is meant to be of another actor than the verified one.
+
+    Raises:
+        RefusedError: ``NOT_THE_VERIFIED_ACTOR``.
+    """
+    named = unquote(request.headers.get(ACTOR, call.actor_id))
+    if named != call.actor_id:
+        raise RefusedError(
+            ErrorCode.NOT_THE_VERIFIED_ACTOR,
+            f"The request names {named[:100]!r}, and the verified actor is {call.actor_id!r}; leave the name out.",
+        )
 
 
 def _headers(operation: Declared[Any, Any], request: Request, done: Any) -> dict[str, str]:
