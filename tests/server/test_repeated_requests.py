@@ -395,13 +395,14 @@ def test_a_repeated_cancellation_is_recorded_once(served: Served) -> None:
 
 def test_a_repeated_branch_or_switch_is_recorded_once(served: Served) -> None:
     created = [posted(served, "ops", "/branches", "branch-1", {"name": "plan"}) for _ in range(3)]
-    assert [(one.status_code, one.json()) for one in created] == [(201, {"name": "plan"})] * 3
+    head = created[0].json()["head"]
+    assert [(one.status_code, one.json()) for one in created] == [(201, {"name": "plan", "head": head})] * 3
     assert keyed(served, BranchCreated, "branch-1") == 1
     assert conflicts(posted(served, "ops", "/branches", "branch-1", {"name": "other"}))
     assert posted(served, "ops", "/branches", None, {"name": "plan"}).json()["code"] == "BRANCH_EXISTS"
     for name, key in (("plan", "switch-1"), ("main", "switch-2"), ("plan", "switch-1")):
         answer = posted(served, "ops", "/branches:switch", key, {"name": name})
-        assert (answer.status_code, answer.json()) == (200, {"active": name})
+        assert (answer.status_code, answer.json()) == (200, {"active": name, "superseded": 0})
     assert keyed(served, BranchSwitched, "switch-1") == 1
     with served.place.realm() as realm:
         assert realm.realm().active == "main"  # the repetition of the first request switched nothing

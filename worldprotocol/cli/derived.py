@@ -6,7 +6,7 @@ Here or over a server, what is printed is the view of the same answer; ``--json`
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,7 +18,6 @@ import msgspec
 from worldprotocol.cli.remote.target import target_of
 from worldprotocol.cli.support.command_context import CliCommand, CommandContext
 from worldprotocol.client import LocalCaller, OperationCaller
-from worldprotocol.operations.calling import read_request
 from worldprotocol.operations.commands import Named, NamedKind, Table, View
 from worldprotocol.operations.declaring import Declared
 
@@ -57,19 +56,17 @@ def command_of(operation: Declared[Any, Any], name: str) -> CliCommand:
     """
     form = operation.command
     assert form is not None
-    members = {one.name: _Member.of(one) for one in msgspec.structs.fields(operation.request)}
+    fields = msgspec.structs.fields(operation.request)
+    members = {one.name: _Member.of(one, form.options.get(one.name)) for one in fields}
     arguments = [members[one].argument() for one in form.arguments]
-    options = [one.option(form.options.get(one.name)) for one in members.values() if one.name not in form.arguments]
+    options = [one.option() for one in members.values() if one.name not in form.arguments]
     caller = form.caller
     if caller is not None:
         options.append(
             click.Option(
                 [caller.option, "actor"],
                 metavar="ID",
-                default=caller.default,
-                show_default=caller.default is not None,
-                required=caller.default is None,
-                help=caller.text,
+                help=caller.text if caller.default is None else f"{caller.text}  [default: {caller.default}]",
             )
         )
 
@@ -77,20 +74,33 @@ def command_of(operation: Declared[Any, Any], name: str) -> CliCommand:
         context = click.get_current_context()
         desk: CommandContext = context.find_root().obj
         actor = given.pop("actor", None)
-        is_named = context.get_parameter_source("actor") is click.core.ParameterSource.COMMANDLINE
         wanted = {
             members[one].wire: members[one].value(value) for one, value in given.items() if value not in (None, ())
         }
-        with _caller(desk, operation, actor, is_named=is_named) as client:
+        with _caller(desk, operation, actor) as client:
             for one in members.values():
                 if one.named is not None and one.wire in wanted:
                     wanted[one.wire] = _completed(client, one.named, wanted[one.wire])
-            request = read_request(operation, wanted, "options", strict=True)
+            request = _request(operation.request, wanted, members)
             answer = client.call(operation, request)
         return _print(desk, form.shown(answer), answer)
 
     docs = (operation.run.__doc__ or "").strip()
     return CliCommand(name, params=[*arguments, *options], callback=perform, help=docs)
+
+
+def _request(kind: Any, wanted: Mapping[str, Any], members: Mapping[str, _Member]) -> Any:
+    """Return a request.
+
+    Raises:
+        click.UsageError: a value is out of bounds.
+    """
+    try:
+        return msgspec.convert(wanted, kind)
+    except msgspec.ValidationError as error:
+        words, _, place = str(error).partition(" - at `$.")
+        name = next((one.option_name for one in members.values() if place.startswith(one.wire)), place)
+        raise click.UsageError(f"Invalid value for '{name}': {words}.") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,7 @@ class _Member:
 
     name: str
     wire: str
+    option_name: str
     default: Any
     is_required: bool
     kind: Any
@@ -108,8 +119,8 @@ class _Member:
     metavar: str | None
 
     @classmethod
-    def of(cls, field: Any) -> _Member:
-        """Return a member of a struct."""
+    def of(cls, field: Any, spelled: str | None) -> _Member:
+        """Return a member of a struct; ``spelled`` is its option where that is not called by the member's name."""
         kind, notes = _unwrapped(field.type)
         is_list = get_origin(kind) is list
         if is_list:
@@ -121,6 +132,7 @@ class _Member:
         return cls(
             name=field.name,
             wire=field.encode_name,
+            option_name=spelled or f"--{field.name.replace('_', '-')}",
             default=None if field.default is msgspec.NODEFAULT else field.default,
             is_required=field.required,
             kind=kind,
@@ -146,13 +158,9 @@ class _Member:
             )
         return click.Argument([self.name], metavar=shown, required=self.is_required, type=self._type())
 
-    def option(self, spelled: str | None) -> click.Option:
-        """Return the member as an option.
-
-        Args:
-            spelled: the option, where it is not called by the name of the member.
-        """
-        name = spelled or f"--{self.name.replace('_', '-')}"
+    def option(self) -> click.Option:
+        """Return the member as an option."""
+        name = self.option_name
         if self.kind is bool:
             return click.Option([name, self.name], is_flag=True, help=self.text)
         return click.Option(
@@ -160,8 +168,7 @@ class _Member:
             multiple=self.is_list,
             required=self.is_required,
             type=self._type(),
-            default=self.default,
-            show_default=self.default is not None,
+            **({} if self.default is None else {"default": self.default, "show_default": True}),
             metavar=self.metavar,
             help=self.text,
         )
@@ -173,7 +180,7 @@ class _Member:
         if self.kind not in (str, int, float, bool) and get_origin(self.kind) is not Literal:
             from worldprotocol.cli.support.input_reading import read_argument
 
-            return read_argument(given, what=f"--{self.name.replace('_', '-')}")
+            return read_argument(given, what=self.option_name)
         return given
 
 
@@ -194,20 +201,27 @@ def _unwrapped(kind: Any) -> tuple[Any, list[Any]]:
 
 
 @contextmanager
-def _caller(
-    desk: CommandContext, operation: Declared[Any, Any], actor: str | None, *, is_named: bool
-) -> Iterator[OperationCaller]:
-    """Yield what performs an operation: a server where one is named or has the file, else the realm opened here."""
+def _caller(desk: CommandContext, operation: Declared[Any, Any], actor: str | None) -> Iterator[OperationCaller]:
+    """Yield what performs an operation: a server where one is named or has the file, else the realm opened here.
+
+    Raises:
+        click.UsageError: the actor has to be named here, or options contradict each other.
+    """
     desk.check_server_options()
     desk.check_place(desk_path(), is_named=False)
     target = target_of(desk)
     if target is not None:
         from worldprotocol.cli.remote.calling import connected
 
-        with connected(target, actor if is_named else None) as remote:
+        with connected(target, actor) as remote:
             if remote is not None:
                 yield remote
                 return
+    named = operation.command.caller if operation.command is not None else None
+    if named is not None and actor is None:
+        actor = named.default
+        if actor is None:
+            raise click.UsageError(f"Missing option '{named.option}'.", click.get_current_context())
     with desk.open() if operation.is_write else desk.look() as realm:
         from worldprotocol.cli.support.redaction import resource_digests
 

@@ -1,4 +1,7 @@
-"""Clients of operations: of an open realm, or of a server. Source: docs/architecture.md, "Operations"."""
+"""Clients of operations: of an open realm, or of a server.
+
+Source: docs/contributing.md, "An HTTP endpoint, or a command on it".
+"""
 
 from __future__ import annotations
 

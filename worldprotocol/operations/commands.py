@@ -1,7 +1,8 @@
-"""How an operation is used on the command line, and what people see of its answer (docs/architecture.md, "Operations").
+"""How an operation is used on the command line, and what people see of its answer.
 
 The command line derives a command from this and from the request: its members are options, or arguments where
 ``Command.arguments`` names them. What people see depends on the answer alone, so it is the same over a server.
+Source: docs/contributing.md, "An HTTP endpoint, or a command on it".
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Caller:
 
     Args:
         option: such as ``--by``.
-        default: the actor where the option is not given; None requires the option.
+        default: the actor where neither the option nor a server says it; None requires the option there.
         text: what the option is.
     """
 

@@ -49,7 +49,6 @@ ShownHistory = Annotated[History, Unhashed]
 At = Annotated[
     str,
     Meta(
-        min_length=1,
         max_length=200,
         description="A point in the past: a position, the id of a world or proposal, a branch, HEAD, or a time.",
         extra={"metavar": "POSITION|WORLD|PROPOSAL|BRANCH|HEAD|TIME"},
@@ -93,6 +92,6 @@ def shown_time(at_ms: int | None) -> str:
     return moment(at_ms)
 
 
-def shown_retry(at_ms: int, now_ms: int) -> str:
-    """Return when a proposal is tried again, as people see it; both times in ms since 1970."""
-    return f"from {shown_time(at_ms)} on" if at_ms > now_ms else "by the next command that acts"
+def shown_retry(at_ms: int, *, is_due: bool) -> str:
+    """Return when a proposal is tried again, as people see it; the time is in ms since 1970."""
+    return "by the next command that acts" if is_due else f"from {shown_time(at_ms)} on"

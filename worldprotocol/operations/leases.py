@@ -165,13 +165,14 @@ class QueuedRequest(AnswerForm, frozen=True, kw_only=True):
 
 
 class Retried(AnswerForm, frozen=True, kw_only=True):
-    """A proposal without a place in the queue, which is tried again at `retryAt`."""
+    """A proposal without a place in the queue, which is tried again at `retryAt`, or is due for it."""
 
     proposal_id: str
     agent_id: str
     priority: int | None
     attempts: int
     retry_at: int
+    is_due: bool
 
 
 class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
@@ -179,7 +180,6 @@ class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
 
     waits: list[QueuedRequest]
     retrying: list[Retried]
-    at: int
 
 
 _WANTED: Final = NamedClaim(predicate="MUTATES", resource="FILE:/docs/plan")
@@ -206,7 +206,12 @@ def _waits(answer: QueuedRequests) -> View:
         parts.append(NO_CIRCLE)
     if answer.retrying:
         later = [
-            (one.proposal_id, f"{one.agent_id} ({one.priority})", one.attempts, shown_retry(one.retry_at, answer.at))
+            (
+                one.proposal_id,
+                f"{one.agent_id} ({one.priority})",
+                one.attempts,
+                shown_retry(one.retry_at, is_due=one.is_due),
+            )
             for one in answer.retrying
         ]
         parts.append(Table(("proposal", "who tries again (priority)", "attempts", "again"), later))
@@ -246,8 +251,9 @@ def _waits(answer: QueuedRequests) -> View:
                     more=False,
                 )
             ],
-            retrying=[Retried(proposal_id=ID, agent_id="bot", priority=NOW - 9, attempts=1, retry_at=NOW + 9)],
-            at=NOW,
+            retrying=[
+                Retried(proposal_id=ID, agent_id="bot", priority=NOW - 9, attempts=1, retry_at=NOW + 9, is_due=False)
+            ],
         ),
     ),
 )
@@ -299,11 +305,11 @@ def list_waits(call: OperationCall, request: ListWaits) -> QueuedRequests:
                 priority=one.priority,
                 attempts=one.dies,
                 retry_at=one.retry_at,
+                is_due=one.retry_at <= now,
             )
             for one in lacks(view)
             if one.wait is None
         ],
-        at=now,
     )
 
 

@@ -63,7 +63,7 @@ def in_words(waiting: dict[str, Any], now: int) -> str:
         behind = f"in the queue behind {', '.join(ways)}{more}"
         return f"for leases, {behind if ways else 'and nothing is in its way'}"
     tried = f"for leases that were not free in {attempts(waiting['attempts'])}"
-    return f"{tried}; it is tried again {shown_retry(waiting['retryAt'], now)}"
+    return f"{tried}; it is tried again {shown_retry(waiting['retryAt'], is_due=waiting['retryAt'] <= now)}"
 
 
 def _way(edge: dict[str, Any]) -> str:
