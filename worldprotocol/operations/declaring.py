@@ -19,6 +19,9 @@ __all__ = [
     "Awaited",
     "Declared",
     "Example",
+    "MediaContent",
+    "MediaType",
+    "Negotiated",
     "Operation",
     "Paged",
     "RequestForm",
@@ -36,6 +39,21 @@ class RequestForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Base of answers and of what they consist of: a member without a default is always shown."""
+
+
+class MediaContent(AnswerForm, frozen=True, kw_only=True):
+    """An answer that is text or bytes in place of JSON; ``next`` is where the next part of a list begins."""
+
+    media_type: str
+    data: bytes
+    next: int | None = None
+
+
+class Negotiated:
+    """Marks the member of a request that names the wanted media type, of which the default is the operation's first.
+
+    Over HTTP, it is the header field ``Accept``.
+    """
 
 
 class Unhashed:
@@ -113,6 +131,21 @@ class Example(Generic[Q, A]):
 
 
 @dataclass(frozen=True, slots=True)
+class MediaType:
+    """A media type of answers besides that of the example.
+
+    Args:
+        name: its name, such as ``application/cose``.
+        kind: type of what it contains, for the API description.
+        example: an example, for the API description.
+    """
+
+    name: str
+    kind: Any
+    example: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Awaited(Generic[Q, A]):
     """What a request waits for; its member ``wait`` is the longest time, in seconds.
 
@@ -158,6 +191,8 @@ class Declared(Operation, Generic[Q, A]):
         etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
         statuses: the statuses that ``status`` may return.
+        media: further media types of answers, which are ``MediaContent`` then.
+        is_immutable: whether an answer, which is ``MediaContent``, never changes, so that callers may keep it.
     """
 
     request: type[Q]
@@ -170,11 +205,18 @@ class Declared(Operation, Generic[Q, A]):
     etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
     statuses: tuple[int, ...] = (200,)
+    media: tuple[MediaType, ...] = ()
+    is_immutable: bool = False
 
     @property
     def unhashed(self) -> frozenset[str]:
         """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
-        return _unhashed(self.request)
+        return _marked(self.request, Unhashed)
+
+    @property
+    def negotiated(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are marked as ``Negotiated``."""
+        return _marked(self.request, Negotiated)
 
     @property
     def is_write(self) -> bool:
@@ -183,10 +225,10 @@ class Declared(Operation, Generic[Q, A]):
 
 
 @cache
-def _unhashed(request: type[RequestForm]) -> frozenset[str]:
+def _marked(request: type[RequestForm], mark: type) -> frozenset[str]:
     hints = get_type_hints(request, include_extras=True)
     members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
-    return frozenset(member for name, member in members if Unhashed in getattr(hints[name], "__metadata__", ()))
+    return frozenset(member for name, member in members if mark in getattr(hints[name], "__metadata__", ()))
 
 
 Kind = Literal["whole", "personal"]
@@ -204,6 +246,8 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         etag: see ``Declared``.
         status: see ``Declared``.
         statuses: see ``Declared``.
+        media: see ``Declared``.
+        is_immutable: see ``Declared``.
     """
 
     kind: Kind
@@ -214,6 +258,8 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     etag: Callable[[A], str]
     status: Callable[[A], int]
     statuses: tuple[int, ...]
+    media: tuple[MediaType, ...]
+    is_immutable: bool
 
 
 def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -278,6 +324,8 @@ def operation(
             etag=options.get("etag"),
             status=options.get("status"),
             statuses=options.get("statuses", (200,)),
+            media=options.get("media", ()),
+            is_immutable=options.get("is_immutable", False),
         )
 
     return declare

@@ -174,9 +174,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"events": [_EVENT], "after": 0, "upto": 7, "next": None},
     ),
     "log.stream": (TEXT, 'id: 7\nevent: actor.registered\ndata: {"position": 7}\n\n'),
-    "checkpoint.read": (TEXT, "world-protocol/shop\n7\nW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1s=\n"),
-    "receipts.read": (OBJECT, {"worldProtocol": "receipt"}),
-    "receipts.find": (OBJECT, {"worldProtocol": "receipt"}),
     **AUDIT_ANSWERS,
     "errors.read": (
         shape(type=TEXT, code=TEXT, title=TEXT, remedy=or_null(TEXT), status=INT, documentation=TEXT),
@@ -201,7 +198,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
 STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "intents.submit": (200, 202),
     "events.project": (200, 202),
-    **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
+    "log.read": (200, 304),
     **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
 }
 """Statuses of success other than 200 alone."""

@@ -78,8 +78,5 @@ AUDIT_ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "jobs.read": _JOB,
     "jobs.stream": (TEXT, 'event: ended\ndata: {"status": "done"}\n\n'),
     "jobs.cancel": _JOB,
-    "tiles.read": (TEXT, "256 hashes of 32 bytes"),
-    "tiles.entries": (TEXT, "256 entries, each after its length as a uint16"),
-    "proofs.consistency": (OBJECT, {"worldProtocol": "consistency"}),
 }
 """Schema and example of the successful answer of each operation."""

@@ -1,7 +1,8 @@
-"""Endpoints of declared operations: the request is read from path, query or body, and the answer is written as JSON."""
+"""Endpoints of declared operations: a request is read from path, query or body, and its answer is written."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
@@ -9,12 +10,16 @@ from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Request, Response
+from msgspec import structs
 
 from worldprotocol.operations.calling import invalid, perform, read_request
-from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.declaring import Declared, MediaContent
 from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize
 
 __all__ = ["IDEMPOTENCY_KEY", "endpoint"]
+
+FOREVER: Final = "private, max-age=31536000, immutable"
+"""What keeps an answer that never changes: the caller's own cache; shared ones may not, because it needs sign-in."""
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Header field with the key of a request."""
@@ -27,7 +32,12 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
         call = await authorize(request)
         wanted = await _read(operation, request, call)
         key = request.headers.get(IDEMPOTENCY_KEY) if operation.is_write else None
-        done = await call.run(partial(perform, operation, call, wanted, key))
+
+        def run() -> tuple[Any, Response]:
+            done = perform(operation, call, wanted, key)
+            return done, _response(operation, request, done)
+
+        done, response = await call.run(run)
         awaited = operation.awaited
         if awaited is not None and not awaited.is_done(wanted, done):
             seconds = min(wanted.wait, call.service.config.max_wait_s)
@@ -39,25 +49,51 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
                         partial(awaited.is_done, wanted),
                         seconds,
                     )
-        headers = _headers(operation, request, done)
-        if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return answer(done, 200 if operation.status is None else operation.status(done), headers)
+                return _response(operation, request, done)
+        return response
 
     handle.__doc__ = operation.run.__doc__
     return handle
 
 
+def _response(operation: Declared[Any, Any], request: Request, done: Any) -> Response:
+    """Return an answer as it is written, or that the caller has it already."""
+    encoding = {}
+    if operation.is_immutable and _takes_gzip(request.headers.get("accept-encoding", "")):
+        packed = gzip.compress(done.data, 6, mtime=0)
+        if len(packed) < len(done.data):
+            done, encoding = structs.replace(done, data=packed), {"Content-Encoding": "gzip"}
+    headers = _headers(operation, request, done)
+    if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    status = 200 if operation.status is None else operation.status(done)
+    if isinstance(done, MediaContent):
+        return Response(done.data, status, {"Cache-Control": "no-store", **headers, **encoding}, done.media_type)
+    return answer(done, status, headers)
+
+
 def _headers(operation: Declared[Any, Any], request: Request, done: Any) -> dict[str, str]:
-    """Return the header fields of an answer: its version, and where the next part of a list begins."""
+    """Return the header fields of an answer: its version, what it depends on, and where the next part of a list is."""
     headers: dict[str, str] = {}
     if operation.etag is not None:
-        headers |= {"ETag": f'"{operation.etag(done)}"', "Cache-Control": "private, no-cache"}
+        cached = FOREVER if operation.is_immutable else "private, no-cache"
+        headers |= {"ETag": f'"{operation.etag(done)}"', "Cache-Control": cached}
+    if operation.is_immutable or operation.negotiated:
+        headers["Vary"] = "Accept-Encoding" if operation.is_immutable else "Accept"
     page = operation.page
     if page is not None and done.next is not None:
         query = {**request.query_params, page.cursor: done.next}
         headers["Link"] = f'<{request.url.path}?{urlencode(query)}>; rel="next"'
     return headers
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Return whether a caller accepts gzip (RFC 9110 section 12.5.3)."""
+    for part in accepted.lower().split(","):
+        name, _, weight = part.partition(";")
+        if name.strip() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> Any:
@@ -70,8 +106,10 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
     members = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     path = {members[name]: text for name, text in request.path_params.items() if name != "realm"}
     if not operation.is_write:
-        _check_once(path, request.query_params, "query")
-        return read_request(operation, {**request.query_params, **path}, "query", strict=False)
+        given = request.query_params
+        _check_once(path, given, "query")
+        wanted = _negotiated(operation, request)
+        return read_request(operation, {**given, **path, **wanted}, "query", strict=False)
     content = await request.body()
     if len(content) > SMALL_BYTES:
         given = await call.service.threads.run(partial(_decoded, content, request))
@@ -83,6 +121,24 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
     return read_request(operation, given, "body", strict=True)
 
 
+def _negotiated(operation: Declared[Any, Any], request: Request) -> dict[str, str]:
+    """Return the wanted media type where a caller accepts another than the first, and does not name that beside it.
+
+    Source: RFC 9110 section 12.5.1.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE`` for a query that names it.
+    """
+    for name in operation.negotiated:
+        if name in request.query_params:
+            raise invalid(f"query.{name}", "It is the header field Accept")
+        accepted = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")}
+        found = [one.name for one in operation.media if one.name in accepted]
+        if found and operation.example.answer.media_type not in accepted:
+            return {name: found[0]}
+    return {}
+
+
 def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of the query of a write, which say how it is answered.
 
@@ -90,7 +146,7 @@ def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, 
         RefusedError: ``INVALID_VALUE`` for one that is not valid, or that the body has.
     """
     found = {}
-    for one in msgspec.structs.fields(operation.request) if operation.unhashed else ():
+    for one in structs.fields(operation.request) if operation.unhashed else ():
         name = one.encode_name
         if name not in operation.unhashed:
             continue

@@ -187,10 +187,3 @@ def _visibility(call: Call) -> Visibility | None:
     view = call.hosted.realm.realm()
     fault = right_fault(view, call.verified, call.operation.rights, call.service.clock.now_ms())
     return None if fault is not None else Visibility(view, call.verified, call.hosted.redactions)
-
-
-@handles("checkpoint.read")
-async def read_checkpoint(call: Authorized) -> Response:
-    """Return the newest tree head as a checkpoint (C2SP tlog-checkpoint), signed where a key is configured."""
-    made = await call.run(lambda: call.hosted.checkpoint(None))
-    return Response(made.to_text(), 200, {"Cache-Control": "no-store"}, "text/plain; charset=utf-8")
