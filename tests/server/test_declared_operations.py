@@ -25,7 +25,9 @@ from worldprotocol.operations.worlds import ListedWorlds, StateValue
 from worldprotocol.server.call import answer
 from worldprotocol.server.openapi import _name_of, _schemas_of
 
-RECORD_NOTHING = {"policies.ask"}
+RECORD_NOTHING = {
+    *("policies.ask", "verify.start", "recheck.start", "whatif.start", "backtest.start", "jobs.cancel"),
+}
 RELEASE = {"leaseIds": ["none"], "sessionId": "s-1"}
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.proofs.checkpoint import Checkpoint
     from worldprotocol.export.proofs.note import SigningKey
+    from worldprotocol.operations.jobs import KeptJobs
     from worldprotocol.operations.visibility import Redactions, Visibility
 
 __all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
@@ -45,6 +46,10 @@ class OpenRealm(Protocol):
     @property
     def signed(self) -> Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]:
         """Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
+
+    @property
+    def jobs(self) -> KeptJobs:
+        """The jobs of the realm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

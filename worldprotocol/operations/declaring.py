@@ -150,16 +150,17 @@ class Awaited(Generic[Q, A]):
     """What a request waits for; its member ``wait`` is the longest time, in seconds.
 
     Args:
-        stream: the stream whose events may change the answer, or what returns that of a request.
+        stream: the stream whose events may change the answer, or what returns that of a request; None where it is not
+            the log that changes it.
         is_done: whether an answer to a request is what it waits for.
     """
 
-    stream: str | Callable[[Q], str]
+    stream: str | Callable[[Q], str] | None
     is_done: Callable[[Q, A], bool]
 
-    def stream_of(self, request: Q) -> str:
-        """Return the stream whose events may change the answer to a request."""
-        return self.stream if isinstance(self.stream, str) else self.stream(request)
+    def stream_of(self, request: Q) -> str | None:
+        """Return the stream whose events may change the answer to a request; None for none."""
+        return self.stream(request) if callable(self.stream) else self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,7 @@ class Declared(Operation, Generic[Q, A]):
         statuses: the statuses that ``status`` may return.
         media: further media types of answers, which are ``MediaContent`` then.
         is_immutable: whether an answer, which is ``MediaContent``, never changes, so that callers may keep it.
+        is_immediate: whether it neither reads the log nor waits, so that a server performs it without a thread.
     """
 
     request: type[Q]
@@ -207,6 +209,7 @@ class Declared(Operation, Generic[Q, A]):
     statuses: tuple[int, ...] = (200,)
     media: tuple[MediaType, ...] = ()
     is_immutable: bool = False
+    is_immediate: bool = False
 
     @property
     def unhashed(self) -> frozenset[str]:
@@ -248,6 +251,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         statuses: see ``Declared``.
         media: see ``Declared``.
         is_immutable: see ``Declared``.
+        is_immediate: see ``Declared``.
     """
 
     kind: Kind
@@ -260,6 +264,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     statuses: tuple[int, ...]
     media: tuple[MediaType, ...]
     is_immutable: bool
+    is_immediate: bool
 
 
 def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -326,6 +331,7 @@ def operation(
             statuses=options.get("statuses", (200,)),
             media=options.get("media", ()),
             is_immutable=options.get("is_immutable", False),
+            is_immediate=options.get("is_immediate", False),
         )
 
     return declare

@@ -21,7 +21,6 @@ from worldprotocol.server.answer_schemas import (
     ref,
     shape,
 )
-from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
@@ -174,7 +173,8 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"events": [_EVENT], "after": 0, "upto": 7, "next": None},
     ),
     "log.stream": (TEXT, 'id: 7\nevent: actor.registered\ndata: {"position": 7}\n\n'),
-    **AUDIT_ANSWERS,
+    "verify.stream": (TEXT, 'event: ended\ndata: {"status": "done"}\n\n'),
+    "jobs.stream": (TEXT, 'event: ended\ndata: {"status": "done"}\n\n'),
     "errors.read": (
         shape(type=TEXT, code=TEXT, title=TEXT, remedy=or_null(TEXT), status=INT, documentation=TEXT),
         {
@@ -199,7 +199,6 @@ STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "intents.submit": (200, 202),
     "events.project": (200, 202),
     "log.read": (200, 304),
-    **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
 }
 """Statuses of success other than 200 alone."""
 
@@ -226,15 +225,5 @@ BODIES: Final[dict[str, Any]] = {
         "tool_use_id": "toolu_01",
     },
     "commands.run": {"arguments": ["lease", "list", "--json"]},
-    "verify.start": {},
-    "recheck.start": {"all": True, "upto": 400},
-    "jobs.cancel": {},
-    "whatif.start": {"drop": [ID]},
-    "backtest.start": {
-        "policyText": 'name = "draft"\n[[rules]]\nid = "all"\nverdict = "approve"\n',
-        "policyFormat": "toml",
-        "since": "3d",
-        "last": 200,
-    },
 }
 """Example of the body of each operation that has one."""

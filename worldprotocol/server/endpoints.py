@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -21,6 +22,9 @@ __all__ = ["IDEMPOTENCY_KEY", "endpoint"]
 FOREVER: Final = "private, max-age=31536000, immutable"
 """What keeps an answer that never changes: the caller's own cache; shared ones may not, because it needs sign-in."""
 
+LOOKS_EVERY_S: Final = 0.1
+"""Time between looks at what is not in the log, in seconds."""
+
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Header field with the key of a request."""
 
@@ -37,23 +41,32 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
             done = perform(operation, call, wanted, key)
             return done, _response(operation, request, done)
 
-        done, response = await call.run(run)
+        done, response = await call.perform(operation, run)
         awaited = operation.awaited
         if awaited is not None and not awaited.is_done(wanted, done):
             seconds = min(wanted.wait, call.service.config.max_wait_s)
             if seconds > 0:
                 with call.waits:
-                    done = await call.hosted.log_watch.wait_until(
-                        awaited.stream_of(wanted),
-                        partial(operation.run, call, wanted),
-                        partial(awaited.is_done, wanted),
-                        seconds,
-                    )
+                    done = await _awaited(operation, call, wanted, seconds)
                 return _response(operation, request, done)
         return response
 
     handle.__doc__ = operation.run.__doc__
     return handle
+
+
+async def _awaited(operation: Declared[Any, Any], call: Call, wanted: Any, seconds: float) -> Any:
+    """Return the answer for which a request waits, or that after so many seconds."""
+    assert operation.awaited is not None
+    stream, is_done = operation.awaited.stream_of(wanted), partial(operation.awaited.is_done, wanted)
+    run = partial(operation.run, call, wanted)
+    if stream is not None:
+        return await call.hosted.log_watch.wait_until(stream, run, is_done, seconds)
+    clock = asyncio.get_running_loop()
+    until = clock.time() + seconds
+    while not is_done(done := await call.perform(operation, run)) and clock.time() < until:
+        await asyncio.sleep(LOOKS_EVERY_S)
+    return done
 
 
 def _response(operation: Declared[Any, Any], request: Request, done: Any) -> Response:
