@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
+    from worldprotocol.export.cloud_events import CloudEvents
     from worldprotocol.export.proofs.checkpoint import Checkpoint
     from worldprotocol.export.proofs.note import SigningKey
     from worldprotocol.operations.jobs import KeptJobs
@@ -46,6 +47,10 @@ class OpenRealm(Protocol):
     @property
     def signed(self) -> Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]:
         """Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
+
+    @property
+    def cloud_events(self) -> CloudEvents:
+        """The events of the log as CloudEvents."""
 
     @property
     def jobs(self) -> KeptJobs:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 if TYPE_CHECKING:
     from world.events.verification import Right
@@ -26,6 +27,7 @@ __all__ = [
     "Paged",
     "RequestForm",
     "Unhashed",
+    "content_version",
     "operation",
 ]
 
@@ -47,6 +49,15 @@ class MediaContent(AnswerForm, frozen=True, kw_only=True):
     media_type: str
     data: bytes
     next: int | None = None
+
+
+def content_version(answer: AnswerForm) -> str:
+    """Return the version of an answer of which any difference is another version.
+
+    Args:
+        answer: the answer.
+    """
+    return sha256(answer.data if isinstance(answer, MediaContent) else json.encode(answer)).hexdigest()
 
 
 class Negotiated:
@@ -169,11 +180,15 @@ class Paged:
 
     Args:
         rows: member of the answer with the rows.
-        cursor: member of the request that takes ``next`` of the answer before.
+        cursor: member of the request that takes ``next`` of the answer before, or what returns that of a request.
     """
 
     rows: str
-    cursor: str
+    cursor: str | Callable[[Any], str]
+
+    def cursor_of(self, request: Any) -> str:
+        """Return the member of a request that takes ``next`` of the answer before."""
+        return self.cursor if isinstance(self.cursor, str) else self.cursor(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +210,7 @@ class Declared(Operation, Generic[Q, A]):
         media: further media types of answers, which are ``MediaContent`` then.
         is_immutable: whether an answer, which is ``MediaContent``, never changes, so that callers may keep it.
         is_immediate: whether it neither reads the log nor waits, so that a server performs it without a thread.
+        is_stream: whether what follows its answer is streamed to the caller, in a media type of ``media``.
     """
 
     request: type[Q]
@@ -210,6 +226,7 @@ class Declared(Operation, Generic[Q, A]):
     media: tuple[MediaType, ...] = ()
     is_immutable: bool = False
     is_immediate: bool = False
+    is_stream: bool = False
 
     @property
     def unhashed(self) -> frozenset[str]:
@@ -252,6 +269,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         media: see ``Declared``.
         is_immutable: see ``Declared``.
         is_immediate: see ``Declared``.
+        is_stream: see ``Declared``.
     """
 
     kind: Kind
@@ -265,6 +283,7 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     media: tuple[MediaType, ...]
     is_immutable: bool
     is_immediate: bool
+    is_stream: bool
 
 
 def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -280,7 +299,7 @@ def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> C
 
 def operation(
     name: str, route: str, rights: str, *, example: tuple[Q, A], **options: Unpack[OperationOptions[Q, A]]
-) -> Callable[[Run[Q, A] | Run[Q, None]], Declared[Q, A]]:
+) -> Callable[[Run[Q, A] | Run[Q, A | MediaContent] | Run[Q, None]], Declared[Q, A]]:
     """Declare the decorated function as an operation; its docstring is the description, the first line the summary.
 
     Args:
@@ -297,17 +316,18 @@ def operation(
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}.")
-    answers, kind = options.get("answers"), options.get("kind")
+    answers, kind, is_stream = options.get("answers"), options.get("kind"), options.get("is_stream", False)
     again = options.get("again") if answers is None else lambda _, request, __: answers(request)
     method, _, path = route.partition(" ")
     if again is not None and method != "POST":
         raise TypeError(f"{name}: `again` answers from recorded events, and only a POST records.")
     request, answer = example
     page = options.get("page")
-    if page is not None and not all(map(hasattr, (request, answer, answer), (page.cursor, page.rows, "next"))):
-        raise TypeError(f"{name}: a page needs `{page.cursor}` of requests, and `{page.rows}` and `next` of answers.")
+    cursor = "" if page is None else page.cursor_of(request)
+    if page is not None and not all(map(hasattr, (request, answer, answer), (cursor, page.rows, "next"))):
+        raise TypeError(f"{name}: a page needs `{cursor}` of requests, and `{page.rows}` and `next` of answers.")
 
-    def declare(function: Run[Q, A] | Run[Q, None]) -> Declared[Q, A]:
+    def declare(function: Run[Q, A] | Run[Q, A | MediaContent] | Run[Q, None]) -> Declared[Q, A]:
         lines = (function.__doc__ or "").strip().splitlines()
         run: Any = function if answers is None else _answering(function, answers)
         return Declared(
@@ -318,7 +338,7 @@ def operation(
             summary=lines[0].rstrip("."),
             is_whole=kind == "whole",
             is_personal=kind == "personal",
-            may_wait="awaited" in options,
+            may_wait="awaited" in options or is_stream,
             request=type(request),
             answer=type(answer),
             run=run,
@@ -332,6 +352,7 @@ def operation(
             media=options.get("media", ()),
             is_immutable=options.get("is_immutable", False),
             is_immediate=options.get("is_immediate", False),
+            is_stream=is_stream,
         )
 
     return declare

@@ -15,7 +15,7 @@ from msgspec import Meta, convert, field, structs, to_builtins
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from worldprotocol.operations import AnswerForm, Awaited, OperationCall, RequestForm, Unhashed, operation
+from worldprotocol.operations import AnswerForm, Awaited, MediaType, OperationCall, RequestForm, Unhashed, operation
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.fields import ID, NOW, Name, Seconds
 
@@ -207,8 +207,8 @@ class ReadJob(RequestForm, frozen=True, kw_only=True):
     wait: Annotated[Seconds, Unhashed] = 0
 
 
-class CancelJob(RequestForm, frozen=True, kw_only=True):
-    """The job to cancel."""
+class NamedJob(RequestForm, frozen=True, kw_only=True):
+    """A job."""
 
     job_id: Name
 
@@ -226,6 +226,7 @@ _JOB: Final = JobForm(
     error=None,
     result=None,
 )
+_PROGRESS: Final = (MediaType("text/event-stream", str, 'event: ended\ndata: {"status": "done"}\n\n'),)
 _VERIFICATION: Final = VerificationForm(
     **structs.asdict(structs.replace(_JOB, kind="verify", options={"against": []})), checked=512, report=None
 )
@@ -269,6 +270,20 @@ def verified(job: KeptJob) -> VerificationForm:
     """
     shown = job.shown()
     return VerificationForm(**structs.asdict(shown), checked=shown.done, report=shown.result)
+
+
+@operation(
+    "verify.stream",
+    "GET /verify/stream",
+    "auditor operator",
+    is_immediate=True,
+    is_stream=True,
+    media=_PROGRESS,
+    example=(NewestVerification(), _VERIFICATION),
+)
+def stream_verification(call: OperationCall, request: NewestVerification) -> VerificationForm:
+    """Stream the progress of the newest verification (SSE); the last event, `ended`, has the report."""
+    return verified(call.hosted.jobs.newest("verify"))
 
 
 @operation(
@@ -396,13 +411,27 @@ def read_job(call: OperationCall, request: ReadJob) -> JobForm:
 
 
 @operation(
+    "jobs.stream",
+    "GET /jobs/{job_id}/stream",
+    "auditor operator",
+    is_immediate=True,
+    is_stream=True,
+    media=_PROGRESS,
+    example=(NamedJob(job_id=ID), _JOB),
+)
+def stream_job(call: OperationCall, request: NamedJob) -> JobForm:
+    """Stream the progress of a job (SSE); the last event, `ended`, has the result."""
+    return job_of(call, request.job_id).shown()
+
+
+@operation(
     "jobs.cancel",
     "POST /jobs/{job_id}:cancel",
     "auditor operator",
     is_immediate=True,
-    example=(CancelJob(job_id=ID), structs.replace(_JOB, status="cancelled", ended_at=NOW)),
+    example=(NamedJob(job_id=ID), structs.replace(_JOB, status="cancelled", ended_at=NOW)),
 )
-def cancel_job(call: OperationCall, request: CancelJob) -> JobForm:
+def cancel_job(call: OperationCall, request: NamedJob) -> JobForm:
     """Cancel a job; one that has ended stays as it is."""
     job_of(call, request.job_id)
     return call.hosted.jobs.cancel(request.job_id).shown()

@@ -7,7 +7,6 @@ found, as with files. Receipts are JSON or COSE (RFC 9942).
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec import Meta, field
@@ -15,6 +14,7 @@ from msgspec import Meta, field
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations import MediaContent, MediaType, Negotiated, OperationCall, RequestForm, operation
+from worldprotocol.operations.declaring import content_version
 from worldprotocol.operations.fields import ID, Name
 
 if TYPE_CHECKING:
@@ -63,16 +63,12 @@ class ReadEntries(RequestForm, frozen=True, kw_only=True):
     tile: str
 
 
-def _version(content: MediaContent) -> str:
-    return sha256(content.data).hexdigest()
-
-
 @operation(
     "tiles.entries",
     "GET /tile/entries/{tile}",
     "reader auditor",
     kind="whole",
-    etag=_version,
+    etag=content_version,
     is_immutable=True,
     example=(
         ReadEntries(tile="000"),
@@ -101,7 +97,7 @@ class ReadTile(RequestForm, frozen=True, kw_only=True):
     "tiles.read",
     "GET /tile/{level}/{tile}",
     "reader auditor",
-    etag=_version,
+    etag=content_version,
     is_immutable=True,
     example=(ReadTile(level="0", tile="000"), MediaContent(media_type=OCTETS, data=b"256 hashes of 32 bytes")),
 )

@@ -90,10 +90,6 @@ _PROPOSAL: Final = {
     "baseWorld": WORLD,
     "submittedAt": 1_767_225_600_000,
 }
-_EVENT: Final = {
-    "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
-    "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
-}  # fmt: skip
 _CLAIM: Final = {
     "claimId": ID, "proposalId": ID, "idempotencyKey": "order-17:" + HASH, "token": 19, "attempt": 1,
     "requirement": {
@@ -168,13 +164,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
     "effects.complete": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "commands.run": (TEXT, '["out","No proposal waits.\\n"]\n["exit",0]\n'),
-    "log.read": (
-        shape("archivedUpto", events=array(ref("Event")), after=INT, upto=INT, archivedUpto=INT, next=or_null(INT)),
-        {"events": [_EVENT], "after": 0, "upto": 7, "next": None},
-    ),
-    "log.stream": (TEXT, 'id: 7\nevent: actor.registered\ndata: {"position": 7}\n\n'),
-    "verify.stream": (TEXT, 'event: ended\ndata: {"status": "done"}\n\n'),
-    "jobs.stream": (TEXT, 'event: ended\ndata: {"status": "done"}\n\n'),
     "errors.read": (
         shape(type=TEXT, code=TEXT, title=TEXT, remedy=or_null(TEXT), status=INT, documentation=TEXT),
         {
@@ -198,7 +187,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
 STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "intents.submit": (200, 202),
     "events.project": (200, 202),
-    "log.read": (200, 304),
 }
 """Statuses of success other than 200 alone."""
 

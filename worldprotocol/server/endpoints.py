@@ -16,14 +16,18 @@ from msgspec import structs
 from worldprotocol.operations.calling import invalid, perform, read_request
 from worldprotocol.operations.declaring import Declared, MediaContent
 from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize
+from worldprotocol.server.operation_table import STREAMS
 
-__all__ = ["IDEMPOTENCY_KEY", "endpoint"]
+__all__ = ["IDEMPOTENCY_KEY", "LAST_EVENT_ID", "endpoint", "streamed"]
 
 FOREVER: Final = "private, max-age=31536000, immutable"
 """What keeps an answer that never changes: the caller's own cache; shared ones may not, because it needs sign-in."""
 
 LOOKS_EVERY_S: Final = 0.1
 """Time between looks at what is not in the log, in seconds."""
+
+LAST_EVENT_ID: Final = "last-event-id"
+"""Header field with the position from which a stream continues, in place of ``after``."""
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Header field with the key of a request."""
@@ -35,11 +39,13 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
     async def handle(request: Request) -> Response:
         call = await authorize(request)
         wanted = await _read(operation, request, call)
+        if operation.is_stream:
+            return await streamed(operation, call, wanted)
         key = request.headers.get(IDEMPOTENCY_KEY) if operation.is_write else None
 
         def run() -> tuple[Any, Response]:
             done = perform(operation, call, wanted, key)
-            return done, _response(operation, request, done)
+            return done, _response(operation, request, wanted, done)
 
         done, response = await call.perform(operation, run)
         awaited = operation.awaited
@@ -48,11 +54,27 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
             if seconds > 0:
                 with call.waits:
                     done = await _awaited(operation, call, wanted, seconds)
-                return _response(operation, request, done)
+                return _response(operation, request, wanted, done)
         return response
 
     handle.__doc__ = operation.run.__doc__
     return handle
+
+
+async def streamed(operation: Declared[Any, Any], call: Call, wanted: Any) -> Response:
+    """Return the stream that a request begins.
+
+    Args:
+        operation: the operation.
+        call: its call.
+        wanted: the request.
+
+    Raises:
+        RefusedError: as the operation.
+    """
+    begun = await call.perform(operation, partial(perform, operation, call, wanted))
+    response: Response = await STREAMS[operation.name](call, wanted, begun)
+    return response
 
 
 async def _awaited(operation: Declared[Any, Any], call: Call, wanted: Any, seconds: float) -> Any:
@@ -69,14 +91,14 @@ async def _awaited(operation: Declared[Any, Any], call: Call, wanted: Any, secon
     return done
 
 
-def _response(operation: Declared[Any, Any], request: Request, done: Any) -> Response:
+def _response(operation: Declared[Any, Any], request: Request, wanted: Any, done: Any) -> Response:
     """Return an answer as it is written, or that the caller has it already."""
     encoding = {}
     if operation.is_immutable and _takes_gzip(request.headers.get("accept-encoding", "")):
         packed = gzip.compress(done.data, 6, mtime=0)
         if len(packed) < len(done.data):
             done, encoding = structs.replace(done, data=packed), {"Content-Encoding": "gzip"}
-    headers = _headers(operation, request, done)
+    headers = _headers(operation, request, wanted, done)
     if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     status = 200 if operation.status is None else operation.status(done)
@@ -85,7 +107,7 @@ def _response(operation: Declared[Any, Any], request: Request, done: Any) -> Res
     return answer(done, status, headers)
 
 
-def _headers(operation: Declared[Any, Any], request: Request, done: Any) -> dict[str, str]:
+def _headers(operation: Declared[Any, Any], request: Request, wanted: Any, done: Any) -> dict[str, str]:
     """Return the header fields of an answer: its version, what it depends on, and where the next part of a list is."""
     headers: dict[str, str] = {}
     if operation.etag is not None:
@@ -95,7 +117,7 @@ def _headers(operation: Declared[Any, Any], request: Request, done: Any) -> dict
         headers["Vary"] = "Accept-Encoding" if operation.is_immutable else "Accept"
     page = operation.page
     if page is not None and done.next is not None:
-        query = {**request.query_params, page.cursor: done.next}
+        query = {**request.query_params, page.cursor_of(wanted): done.next}
         headers["Link"] = f'<{request.url.path}?{urlencode(query)}>; rel="next"'
     return headers
 
@@ -119,7 +141,9 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
     members = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     path = {members[name]: text for name, text in request.path_params.items() if name != "realm"}
     if not operation.is_write:
-        given = request.query_params
+        given: Mapping[str, Any] = request.query_params
+        if operation.is_stream and "after" in members and LAST_EVENT_ID in request.headers:
+            given = {**given, "after": request.headers[LAST_EVENT_ID]}
         _check_once(path, given, "query")
         wanted = _negotiated(operation, request)
         return read_request(operation, {**given, **path, **wanted}, "query", strict=False)

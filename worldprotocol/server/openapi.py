@@ -11,12 +11,10 @@ from msgspec import defstruct, structs, to_builtins
 from msgspec.json import decode, schema_components
 
 from worldprotocol.api.remote.realm_names import NAME
-from worldprotocol.export.cloud_events import BATCH_TYPE
 from worldprotocol.operations.declaring import Declared, MediaContent
 from worldprotocol.operations.registry import declared_operations
 from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
-from worldprotocol.server.audit_answers import CLOUD_EVENTS
-from worldprotocol.server.endpoints import IDEMPOTENCY_KEY
+from worldprotocol.server.endpoints import IDEMPOTENCY_KEY, LAST_EVENT_ID
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.problems import MEDIA_TYPE
 from worldprotocol.server.sign_in import KEY_ID, SIGNED
@@ -24,18 +22,10 @@ from worldprotocol.server.sign_in import KEY_ID, SIGNED
 __all__ = ["describe", "request_of"]
 
 TEXT_TYPES: Final = {
-    "log.stream": "text/event-stream",
-    "verify.stream": "text/event-stream",
-    "jobs.stream": "text/event-stream",
     "commands.run": "application/x-ndjson",
     "server.metrics": "text/plain",
 }
 """Media types of answers that are not JSON."""
-
-MORE: Final[dict[str, dict[str, Any]]] = {
-    "log.read": {BATCH_TYPE: {"schema": CLOUD_EVENTS[0], "example": CLOUD_EVENTS[1]}},
-}
-"""Further media types of answers, which a parameter or the header field ``Accept`` chooses."""
 
 PROBLEMS: Final = {
     "400": "The request is not valid.",
@@ -152,7 +142,7 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
     else:
         schema, example = ANSWERS[operation.name]
         media = TEXT_TYPES.get(operation.name, JSON)
-        content = {media: {"schema": schema, "example": example}} | MORE.get(operation.name, {})
+        content = {media: {"schema": schema, "example": example}}
         statuses = STATUSES.get(operation.name, (200,))
     responses: dict[str, Any] = {}
     for status in statuses:
@@ -208,11 +198,22 @@ IF_NONE_MATCH: Final = {
 """The header field of requests whose answers have a version."""
 
 
+RESUMED: Final = {
+    "name": LAST_EVENT_ID.title().replace("Id", "ID"),
+    "in": "header",
+    "required": False,
+    "description": "Position of the last event that the caller has, in place of `after`.",
+    "schema": {"type": "string"},
+}
+"""The header field with which a stream continues."""
+
+
 def _schemas() -> tuple[dict[Any, Any], dict[str, Any]]:
     """Return the schemas of requests and answers, and the schemas that they refer to by name."""
     operations = declared_operations().values()
-    kinds = [kind for one in operations for kind in (one.request, one.answer, *(media.kind for media in one.media))]
-    return _schemas_of(tuple(dict.fromkeys(kind for kind in kinds if kind is not MediaContent)))
+    kinds = [kind for one in operations for kind in (one.request, *(media.kind for media in one.media))]
+    kinds += [one.answer for one in operations if one.answer is not MediaContent and not one.is_stream]
+    return _schemas_of(tuple(dict.fromkeys(kinds)))
 
 
 @cache
@@ -247,6 +248,8 @@ def _content_of(operation: Declared[Any, Any]) -> dict[str, Any]:
     schemas, _ = _schemas()
     found = {one.name: {"schema": schemas[one.kind], "example": to_builtins(one.example)} for one in operation.media}
     shown = operation.example.answer
+    if operation.is_stream:
+        return found
     if not isinstance(shown, MediaContent):
         return {JSON: {"schema": schemas[operation.answer], "example": to_builtins(shown)}, **found}
     is_json = shown.media_type == JSON
@@ -260,6 +263,7 @@ def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
     schema, example = components[_name_of(schemas[operation.request])], to_builtins(operation.example.request)
     parameters: list[dict[str, Any]] = []
     properties: dict[str, Any] = {}
+    names = {field.encode_name for field in structs.fields(operation.request)}
     for field in structs.fields(operation.request):
         name, property_ = field.encode_name, schema["properties"][field.encode_name]
         if name in operation.negotiated:
@@ -273,7 +277,9 @@ def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
             parameters.append(_parameter(name, "query", property_, is_required=field.required))
             example.pop(name, None)
     if not operation.is_write:
-        return {"parameters": [*parameters, *([] if operation.etag is None else [IF_NONE_MATCH])]}
+        if operation.etag is not None:
+            parameters.append(IF_NONE_MATCH)
+        return {"parameters": [*parameters, *([RESUMED] if operation.is_stream and "after" in names else [])]}
     required = [name for name in schema.get("required", ()) if name in properties]
     body = {**schema, "properties": properties, "required": required, "additionalProperties": False}
     return {

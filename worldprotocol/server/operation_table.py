@@ -14,7 +14,7 @@ from world.events.verification import RIGHTS, Right
 from worldprotocol.operations.declaring import REALM, Operation
 from worldprotocol.operations.registry import declared_operations
 
-__all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "all_operations", "handles"]
+__all__ = ["HANDLERS", "OPERATIONS", "STREAMS", "Handlers", "Operation", "all_operations", "handles", "streams"]
 
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
 
@@ -68,10 +68,6 @@ _ALL: Final = (
         "End the calls of a session that has ended; an actor only those of its own sessions",
     ),
     _in_realm("mcp.pins", "GET", "/mcp/{server}/pins", _ACT, "Return the pinned tools of an MCP server"),
-    _in_realm("log.read", "GET", "/log", READ, "Return events that meet conditions, oldest or newest first"),
-    _in_realm("log.stream", "GET", "/log/stream", READ, "Stream events as they are committed (SSE)", "waits"),
-    _in_realm("verify.stream", "GET", "/verify/stream", _AUDIT, "Stream the progress of a verification (SSE)", "waits"),
-    _in_realm("jobs.stream", "GET", "/jobs/{job_id}/stream", _AUDIT, "Stream the progress of a job (SSE)", "waits"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
@@ -127,3 +123,9 @@ HANDLERS: Final = Handlers(OPERATIONS)
 
 handles: Final = HANDLERS.declare
 """Declares the handler of an operation."""
+
+STREAMS: Final = Handlers(OPERATIONS)
+"""What streams the declared operations that do: from the call, the request and its answer."""
+
+streams: Final = STREAMS.declare
+"""Declares what streams an operation."""

@@ -24,7 +24,7 @@ from worldprotocol.operations.calling import perform, read_request
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.jobs import JobForm, read_job
 from worldprotocol.server.call import Call, check_right, count_failure, service_of, visitor
-from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
+from worldprotocol.server.operation_table import OPERATIONS
 from worldprotocol.server.pages.browser_sessions import check_form, check_origin, fields_of, form_token, session_of
 from worldprotocol.server.pages.page_table import PAGES, Page
 from worldprotocol.server.pages.shown_times import relative
@@ -108,19 +108,6 @@ class PageCall:
         except RefusedError:
             return False
         return True
-
-    async def read(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """Return what an operation of the API returns for this caller.
-
-        Args:
-            operation: name of the operation.
-            arguments: arguments of its handler.
-
-        Raises:
-            RefusedError: as the operation.
-        """
-        answer = await HANDLERS[operation](self.of(operation), **(arguments or {}))
-        return orjson.loads(answer.body)
 
     async def ask(self, operation: Declared[Q, A], members: Mapping[str, Any] | None = None) -> A:
         """Return the answer of a declared operation to this caller.
