@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from msgspec import ValidationError, convert, to_builtins
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
+    from worldprotocol.export.cloud_events import CloudEvents
+    from worldprotocol.export.proofs.checkpoint import Checkpoint
+    from worldprotocol.export.proofs.note import SigningKey
+    from worldprotocol.operations.jobs import KeptJobs
     from worldprotocol.operations.visibility import Redactions, Visibility
 
 __all__ = ["OpenRealm", "OperationCall", "invalid", "new_digests", "perform", "read_request"]
@@ -42,6 +47,22 @@ class OpenRealm(Protocol):
 
     def resource_digests(self) -> Shown:
         """Return what shows a resource by its digest."""
+
+
+class ServedRealm(OpenRealm, Protocol):
+    """An open realm of a server, which signs its checkpoints and runs its jobs."""
+
+    @property
+    def signed(self) -> Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]:
+        """Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
+
+    @property
+    def cloud_events(self) -> CloudEvents:
+        """The events of the log as CloudEvents."""
+
+    @property
+    def jobs(self) -> KeptJobs:
+        """The jobs of the realm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +94,11 @@ class OperationCall:
     def realm(self) -> Realm:
         """The realm, which records the verification of this caller with what it writes."""
         return self.hosted.realm.as_caller(self.verified) if self.recording is None else self.recording
+
+    @property
+    def served(self) -> ServedRealm:
+        """The realm as a server has it, for the operations that only servers perform."""
+        return cast("ServedRealm", self.hosted)
 
     def left_out(self) -> dict[str, int]:
         """Return the member of lists of a cut log that says up to which event they leave out what is archived."""

@@ -19,7 +19,7 @@ __all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
     *("realms", "names", "proposals", "explanations", "inbox", "worlds", "branches"),
-    *("leases", "lease_requests", "runs", "policies", "access"),
+    *("leases", "lease_requests", "runs", "policies", "access", "log", "proofs", "jobs"),
 )
 """Modules of this package with the operations of the product."""
 
