@@ -52,6 +52,8 @@ class OperationCall:
         visibility: what the caller may read.
         clock: the clock.
         recording: the realm as it records what this request writes; None where it records the caller without a key.
+        key: key of the request, for an operation that looks for it by itself (``is_keyed``).
+        made_id: id of what the request makes, by which that is found meanwhile (``interim``); None is any.
     """
 
     hosted: OpenRealm
@@ -60,6 +62,8 @@ class OperationCall:
     visibility: Visibility
     clock: Clock
     recording: Realm | None = None
+    key: str | None = None
+    made_id: str | None = None
 
     @property
     def actor_id(self) -> str:
@@ -121,6 +125,8 @@ def perform(operation: Declared[Q, A], call: OperationCall, request: Q, key: str
 
     if key is None:
         return operation.run(call, request)
+    if operation.is_keyed:
+        return operation.run(replace(call, key=key), request)
     caller, again = keyed(call.verified, key, operation.name, to_builtins(request), operation.unhashed), operation.again
     if again is None:
         return operation.run(replace(call, verified=caller), request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
@@ -19,6 +19,7 @@ __all__ = [
     "Awaited",
     "Declared",
     "Example",
+    "InHeader",
     "Operation",
     "Paged",
     "RequestForm",
@@ -44,6 +45,17 @@ class Unhashed:
     A repeated request may have another value of it, such as another time to wait. It is a parameter of the query, also
     where the request has a body.
     """
+
+
+class InHeader:
+    """Marks a member that is ``Unhashed``, and a field of the header of HTTP: ``Annotated[str, InHeader("name")]``.
+
+    Args:
+        name: the field.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 Q = TypeVar("Q", bound=RequestForm)
@@ -117,16 +129,18 @@ class Awaited(Generic[Q, A]):
     """What a request waits for; its member ``wait`` is the longest time, in seconds.
 
     Args:
-        stream: the stream whose events may change the answer, or what returns that of a request.
+        stream: the stream whose events may change the answer, or what returns that of a request and its answer.
         is_done: whether an answer to a request is what it waits for.
+        again: returns the answer as it is now; None performs the request again.
     """
 
-    stream: str | Callable[[Q], str]
+    stream: str | Callable[[Q, A], str]
     is_done: Callable[[Q, A], bool]
+    again: Callable[[OperationCall, Q, A], A] | None = None
 
-    def stream_of(self, request: Q) -> str:
+    def stream_of(self, request: Q, answer: A) -> str:
         """Return the stream whose events may change the answer to a request."""
-        return self.stream if isinstance(self.stream, str) else self.stream(request)
+        return self.stream if isinstance(self.stream, str) else self.stream(request, answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +167,11 @@ class Declared(Operation, Generic[Q, A]):
         example: a request and its answer.
         again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
             finds by itself that nothing is left to do.
+        is_keyed: whether it looks for the key of a request by itself, in ``call.key``.
+        interim: returns what a request that takes longer than its ``within`` has made so far, which has the id
+            ``call.made_id``; None where that is nothing yet. Without it, such a request is refused.
         awaited: what a request waits for; None for one that does not wait.
+        location: path below the realm of what an answer shows; None for an operation whose answers have none.
         page: how the list is read in parts; None for an answer that is whole.
         etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
@@ -165,7 +183,10 @@ class Declared(Operation, Generic[Q, A]):
     run: Run[Q, A]
     example: Example[Q, A]
     again: Again[Q, A] | None = None
+    is_keyed: bool = False
+    interim: Callable[[OperationCall, Q], A | None] | None = None
     awaited: Awaited[Q, A] | None = None
+    location: Callable[[A], str | None] | None = None
     page: Paged | None = None
     etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
@@ -173,8 +194,14 @@ class Declared(Operation, Generic[Q, A]):
 
     @property
     def unhashed(self) -> frozenset[str]:
-        """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
-        return _unhashed(self.request)
+        """Members of a request, by their names in JSON, that are marked as ``Unhashed`` or ``InHeader``."""
+        return frozenset(_marked(self.request))
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Fields of the header by the members of a request that they have."""
+        marked = _marked(self.request).items()
+        return {member: mark.name for member, mark in marked if isinstance(mark, InHeader)}
 
     @property
     def is_write(self) -> bool:
@@ -183,10 +210,16 @@ class Declared(Operation, Generic[Q, A]):
 
 
 @cache
-def _unhashed(request: type[RequestForm]) -> frozenset[str]:
+def _marked(request: type[RequestForm]) -> dict[str, Any]:
+    """Return the marks of the members that do not belong to the meaning of a request, by their names in JSON."""
     hints = get_type_hints(request, include_extras=True)
     members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
-    return frozenset(member for name, member in members if Unhashed in getattr(hints[name], "__metadata__", ()))
+    return {
+        member: mark
+        for name, member in members
+        for mark in getattr(hints[name], "__metadata__", ())
+        if mark is Unhashed or isinstance(mark, InHeader)
+    }
 
 
 Kind = Literal["whole", "personal"]
@@ -199,7 +232,10 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         kind: ``whole`` or ``personal``; see ``Operation``.
         again: see ``Declared``.
         answers: the answer of a write, and of its repetition, from the request alone; the function returns nothing.
+        is_keyed: see ``Declared``.
+        interim: see ``Declared``.
         awaited: see ``Declared``.
+        location: see ``Declared``.
         page: see ``Declared``.
         etag: see ``Declared``.
         status: see ``Declared``.
@@ -209,7 +245,10 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     kind: Kind
     again: Again[Q, A]
     answers: Callable[[Q], A]
+    is_keyed: bool
+    interim: Callable[[OperationCall, Q], A | None]
     awaited: Awaited[Q, A]
+    location: Callable[[A], str | None]
     page: Paged
     etag: Callable[[A], str]
     status: Callable[[A], int]
@@ -273,7 +312,10 @@ def operation(
             run=run,
             example=Example(request, answer),
             again=again,
+            is_keyed=options.get("is_keyed", False),
+            interim=options.get("interim"),
             awaited=options.get("awaited"),
+            location=options.get("location"),
             page=page,
             etag=options.get("etag"),
             status=options.get("status"),

@@ -18,7 +18,7 @@ __all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
-    *("realms", "proposals", "explanations", "inbox", "worlds", "branches"),
+    *("realms", "intents", "proposals", "explanations", "inbox", "worlds", "branches"),
     *("leases", "runs", "policies", "access"),
 )
 """Modules of this package with the operations of the product."""

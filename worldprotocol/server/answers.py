@@ -29,24 +29,6 @@ _READINESS = shape("code cause busy holder", name=TEXT, ready=FLAG, code=TEXT, c
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": PROBLEM,
-    "Proposal": shape(
-        "actor intent branch baseWorld submittedAt ruling decision worldId error redacted events position history",
-        proposalId=TEXT,
-        status=TEXT,
-        actor=OBJECT,
-        intent=OBJECT,
-        branch=TEXT,
-        baseWorld=TEXT,
-        submittedAt=INT,
-        ruling=OBJECT,
-        decision=OBJECT,
-        worldId=TEXT,
-        error=OBJECT,
-        redacted=FLAG,
-        events=array(OBJECT),
-        position=INT,
-        history=array(ref("Event")),
-    ),
     "EffectClaim": shape(
         "subject workspace",
         claimId=TEXT,
@@ -82,15 +64,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
 }
 """Schemas that several answers share."""
 
-_PROPOSAL: Final = {
-    "proposalId": ID,
-    "status": "completed",
-    "actor": ACTOR,
-    "intent": {"body": {"type": "order.place", "input": {"item": "tea"}}, "intentId": "order-17"},
-    "branch": "main",
-    "baseWorld": WORLD,
-    "submittedAt": 1_767_225_600_000,
-}
 _EVENT: Final = {
     "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
     "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
@@ -119,7 +92,6 @@ _CLAIMED: Final = (
     {"claim": _CLAIM, "now": 1_767_225_600_000, "trace": None},
 )  # fmt: skip
 _GOES_ON: Final = {"goesOn": True, "elsewhere": False}
-_ANSWERED: Final = (ref("Proposal"), _PROPOSAL)
 
 ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "realms.list": (
@@ -127,11 +99,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"realms": [{"name": "shop", "actorId": "bot", "rights": ["actor", "reader"]}]},
     ),
     "realms.identity": (shape(name=TEXT, logId=TEXT), {"name": "shop", "logId": ID}),
-    "intents.submit": _ANSWERED,
-    "events.project": (
-        shape(projectionId=or_null(TEXT), reason=or_null(TEXT), proposal=or_null(ref("Proposal"))),
-        {"projectionId": "orders", "reason": None, "proposal": _PROPOSAL},
-    ),
     "effects.list": (
         shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
         {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
@@ -199,16 +166,12 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
 """Schema and example of the successful answer of each operation."""
 
 STATUSES: Final[dict[str, tuple[int, ...]]] = {
-    "intents.submit": (200, 202),
-    "events.project": (200, 202),
     **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
     **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
 }
 """Statuses of success other than 200 alone."""
 
 BODIES: Final[dict[str, Any]] = {
-    "intents.submit": {"type": "order.place", "input": {"item": "tea"}},
-    "events.project": {"kind": "api", "eventId": "mail-17", "payload": {"text": "one tea"}},
     "effects.claim": {"worker": "mailer-1", "types": ["mail.send"]},
     "effects.heartbeat": {"claim": _CLAIM},
     "effects.found": {"doubt": _DOUBT, "report": {"result": {"value": {"receipt": "r-1"}}}},

@@ -19,7 +19,6 @@ from worldprotocol.server.metrics import Counted
 from worldprotocol.server.openapi import describe
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.operations import (  # noqa: F401  # they declare the handlers of the operations
-    acting,
     audit,
     commands,
     effects,

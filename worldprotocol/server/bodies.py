@@ -13,17 +13,12 @@ __all__ = [
     "CommandToRun",
     "EffectResultToRecord",
     "EffectsToClaim",
-    "IntentToSubmit",
-    "IntentWithOptions",
-    "IssuedIntent",
     "Name",
     "RunToBegin",
     "RunToContinue",
     "RunToEnd",
     "SessionToEnd",
     "SessionsToRenew",
-    "SignatureOfIntent",
-    "SourceToProject",
     "StrictBody",
 ]
 
@@ -49,62 +44,6 @@ class StrictBody(BaseModel):
             return value
         unknown = islice((name for name in value if name not in names), REPORTED)
         return {name: value[name] for name in (*(one for one in names if one in value), *unknown)}
-
-
-class _Submission(StrictBody):
-    """How an intent is submitted; `baseWorld` without `branch` is a fork, and needs the right to read all."""
-
-    branch: Name | None = None
-    baseWorld: Name | None = None  # noqa: N815  # wire form
-    forkName: Name | None = None  # noqa: N815
-    allowFailedBase: bool = False  # noqa: N815
-    trace: dict[str, Any] | None = None
-    executionKey: Name | None = None  # noqa: N815
-
-
-class IntentToSubmit(_Submission):
-    """An intent of the caller, which the server issues."""
-
-    type: Name
-    input: Any = None
-    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
-    note: str | None = None
-    continueOpen: Annotated[  # noqa: N815
-        bool, Field(description="Return the open, undecided proposal of the same intentKey, where there is one.")
-    ] = False
-
-
-class SignatureOfIntent(StrictBody):
-    """A signature of an IntentInstance by a registered key of its actor (docs/server.md, Signed intents)."""
-
-    keyId: Name  # noqa: N815
-    issuedAt: Annotated[int, Field(ge=0, le=2**53)]  # noqa: N815
-    signature: Name
-
-
-class IssuedIntent(StrictBody):
-    """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
-
-    body: dict[str, Any]
-    intentId: Name  # noqa: N815
-    intentKey: Name  # noqa: N815
-    meta: dict[str, Any]
-    signature: SignatureOfIntent | None = None
-
-
-class IntentWithOptions(_Submission):
-    """An IntentInstance that the caller issued, and how it is submitted."""
-
-    intent: IssuedIntent
-
-
-class SourceToProject(_Submission):
-    """A source event, projected for the caller."""
-
-    kind: Literal["ui", "api", "agent", "system"]
-    eventId: Name  # noqa: N815
-    payload: Any = None
-    occurredAt: int | None = None  # noqa: N815
 
 
 class EffectsToClaim(StrictBody):

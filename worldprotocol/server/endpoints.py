@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,8 +13,9 @@ import msgspec
 from fastapi import Request, Response
 
 from worldprotocol.operations.calling import invalid, perform, read_request
-from worldprotocol.operations.declaring import Declared
-from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize
+from worldprotocol.operations.declaring import REALM, Declared
+from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize, timed_out
+from worldprotocol.server.threads import retrieve
 
 __all__ = ["IDEMPOTENCY_KEY", "endpoint"]
 
@@ -27,18 +30,18 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
         call = await authorize(request)
         wanted = await _read(operation, request, call)
         key = request.headers.get(IDEMPOTENCY_KEY) if operation.is_write else None
-        done = await call.run(partial(perform, operation, call, wanted, key))
+        done = await _performed(operation, call, wanted, key)
         awaited = operation.awaited
-        if awaited is not None and not awaited.is_done(wanted, done):
-            seconds = min(wanted.wait, call.service.config.max_wait_s)
-            if seconds > 0:
-                with call.waits:
-                    done = await call.hosted.log_watch.wait_until(
-                        awaited.stream_of(wanted),
-                        partial(operation.run, call, wanted),
-                        partial(awaited.is_done, wanted),
-                        seconds,
-                    )
+        seconds = 0 if awaited is None else min(wanted.wait, call.service.config.max_wait_s)
+        if awaited is not None and seconds > 0 and not awaited.is_done(wanted, done):
+            if awaited.again is None:
+                read = partial(perform, operation, call, wanted, key)
+            else:
+                read = partial(awaited.again, call, wanted, done)
+            with call.waits:
+                done = await call.hosted.log_watch.wait_until(
+                    awaited.stream_of(wanted, done), read, partial(awaited.is_done, wanted), seconds
+                )
         headers = _headers(operation, request, done)
         if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -48,9 +51,38 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
     return handle
 
 
+async def _performed(operation: Declared[Any, Any], call: Call, wanted: Any, key: str | None) -> Any:
+    """Return the answer to a request, or what it has made so far where it takes longer than it may.
+
+    Raises:
+        RefusedError: ``REQUEST_TIMED_OUT``; the request itself continues.
+    """
+    if operation.interim is None:
+        return await call.run(partial(perform, operation, call, wanted, key))
+    service = call.service
+    call = replace(call, made_id=call.hosted.realm.new_id())
+    longest = max(service.config.request_timeout_s, min(wanted.wait, service.config.max_wait_s))
+    first = longest if wanted.within is None else min(wanted.within, longest)
+    running = asyncio.ensure_future(service.threads.run(partial(perform, operation, call, wanted, key)))
+    for time_s in (first, longest - first):
+        await asyncio.wait([running], timeout=time_s)
+        if running.done():
+            return running.result()
+        found = await service.threads.run(partial(operation.interim, call, wanted))
+        if found is not None:
+            break
+    running.add_done_callback(retrieve)
+    if found is None:
+        raise timed_out(service)
+    return found
+
+
 def _headers(operation: Declared[Any, Any], request: Request, done: Any) -> dict[str, str]:
-    """Return the header fields of an answer: its version, and where the next part of a list begins."""
+    """Return the header fields of an answer: its version, its place, and where the next part of a list begins."""
     headers: dict[str, str] = {}
+    place = None if operation.location is None else operation.location(done)
+    if place is not None:
+        headers["Location"] = REALM.format(realm=request.path_params["realm"]) + place
     if operation.etag is not None:
         headers |= {"ETag": f'"{operation.etag(done)}"', "Cache-Control": "private, no-cache"}
     page = operation.page
@@ -84,23 +116,25 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
 
 
 def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the query of a write, which say how it is answered.
+    """Return the parameters of a write in the query and the header, which do not belong to its meaning.
 
     Raises:
         RefusedError: ``INVALID_VALUE`` for one that is not valid, or that the body has.
     """
-    found = {}
+    found, headers = {}, operation.headers
     for one in msgspec.structs.fields(operation.request) if operation.unhashed else ():
         name = one.encode_name
         if name not in operation.unhashed:
             continue
+        where, texts = ("header", request.headers) if name in headers else ("query", request.query_params)
         if name in given:
-            raise invalid(f"body.{name}", "It is a parameter of the query")
-        if name in request.query_params:
+            raise invalid(f"body.{name}", f"It is a parameter of the {where}")
+        text = texts.get(headers.get(name, name))
+        if text is not None:
             try:
-                found[name] = msgspec.convert(request.query_params[name], one.type, strict=False)
+                found[name] = msgspec.convert(text, one.type, strict=False)
             except msgspec.ValidationError as error:
-                raise invalid(f"query.{name}", str(error)) from None
+                raise invalid(f"{where}.{name}", str(error)) from None
     return found
 
 

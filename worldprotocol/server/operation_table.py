@@ -37,8 +37,6 @@ _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver",
 _ALL: Final = (
     Operation("realms.list", "GET", "/v1/realms", RIGHTS, "List the realms in which the caller has a right"),
     Operation("realms.identity", "GET", f"{REALM}/identity", (), "Return the id of a realm's log", is_public=True),
-    _in_realm("intents.submit", "POST", "/intents", _ACT, "Submit an intent as the caller", "waits"),
-    _in_realm("events.project", "POST", "/events", _ACT, "Project a source event to an intent of the caller", "waits"),
     _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
     _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
     _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),

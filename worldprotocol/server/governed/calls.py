@@ -22,10 +22,9 @@ from worldprotocol.agents.call_values import Allowed, Answer, Denied, StillWaiti
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import caller_returned
 from worldprotocol.server.bodies import CallToBegin, EffectResultToRecord
-from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.call import Authorized, Call, Key, answer
 from worldprotocol.server.governed.presence import WaitingRequest
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.operations.acting import Key
 from worldprotocol.server.operations.effects import completed
 from worldprotocol.server.service import AgentsOfRealm
 

@@ -20,10 +20,9 @@ from world.state.proposal import Proposal
 from worldprotocol.api.callers.request_keys import check_key
 from worldprotocol.api.host import in_doubt
 from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim, FoundEffect
-from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.call import Authorized, Call, Key, answer
 from worldprotocol.server.log_watch import OFFERS
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.operations.acting import Key
 
 Wait = Annotated[float, Query(ge=0, le=3_600, description="Seconds to wait for an effect; the server limits them.")]
 

@@ -15,7 +15,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
 from worldprotocol.api.callers.request_keys import check_key
-from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.call import Authorized, Call, Key, answer
 from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
 from worldprotocol.server.jobs.bodies import (
     BacktestToStart,
@@ -27,7 +27,6 @@ from worldprotocol.server.jobs.bodies import (
 from worldprotocol.server.jobs.job import Job, JobRequest, Kind
 from worldprotocol.server.log_watch import PING_S
 from worldprotocol.server.operation_table import OPERATIONS, handles
-from worldprotocol.server.operations.acting import Key
 
 JobId = Annotated[str, Path(min_length=1, max_length=200)]
 
