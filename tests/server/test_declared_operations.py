@@ -85,6 +85,13 @@ def test_a_parameter_that_the_operation_does_not_have_is_refused(served: Served)
     assert "att" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("types", [["cart.ship"], ["cart.ship", "pigeon.send"]])
+def test_a_parameter_that_is_a_list_is_named_once_for_each_value(served: Served, types: list[str]) -> None:
+    answer = sent(served, "/effects/doubts", "mule", method="GET", params={"type": types})
+    assert (answer.status_code, answer.json()) == (200, {"doubts": [], "unreadable": []})
+    assert sent(served, "/effects/doubts", "mule", method="GET").json()["code"] == "INVALID_VALUE"
+
+
 def test_a_missing_right_is_refused_before_a_body_at_fault(served: Served) -> None:
     answer = sent(served, "/rights", "bot", json={"no": "right"})
     assert (answer.status_code, answer.json()["code"]) == (403, "RIGHT_MISSING")

@@ -52,7 +52,7 @@ class OperationCall:
         visibility: what the caller may read.
         clock: the clock.
         recording: the realm as it records what this request writes; None where it records the caller without a key.
-        key: key of the request, for an operation that looks for it by itself (``is_keyed``).
+        key: key of the request, for an operation that finds by itself what an equal one recorded (``is_keyed``).
         made_id: id of what the request makes, by which that is found meanwhile (``interim``); None is any.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_origin, get_type_hints
 
 from msgspec import Struct
 
@@ -132,11 +132,14 @@ class Awaited(Generic[Q, A]):
         stream: the stream whose events may change the answer, or what returns that of a request and its answer.
         is_done: whether an answer to a request is what it waits for.
         again: returns the answer as it is now; None performs the request again.
+        pause_s: returns the time after which time alone may change the answer, of a longest time, both in seconds; None
+            where only events do.
     """
 
     stream: str | Callable[[Q, A], str]
     is_done: Callable[[Q, A], bool]
     again: Callable[[OperationCall, Q, A], A] | None = None
+    pause_s: Callable[[OperationCall, float], float] | None = None
 
     def stream_of(self, request: Q, answer: A) -> str:
         """Return the stream whose events may change the answer to a request."""
@@ -167,7 +170,7 @@ class Declared(Operation, Generic[Q, A]):
         example: a request and its answer.
         again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
             finds by itself that nothing is left to do.
-        is_keyed: whether it looks for the key of a request by itself, in ``call.key``.
+        is_keyed: whether it finds by itself what an equal request recorded; the key is in ``call.key``.
         interim: returns what a request that takes longer than its ``within`` has made so far, which has the id
             ``call.made_id``; None where that is nothing yet. Without it, such a request is refused.
         awaited: what a request waits for; None for one that does not wait.
@@ -204,6 +207,11 @@ class Declared(Operation, Generic[Q, A]):
         return {member: mark.name for member, mark in marked if isinstance(mark, InHeader)}
 
     @property
+    def lists(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are lists, which a query names once for each value."""
+        return _lists(self.request)
+
+    @property
     def is_write(self) -> bool:
         """Whether it may record events, so that a caller may give a key to a request."""
         return self.method == "POST"
@@ -220,6 +228,13 @@ def _marked(request: type[RequestForm]) -> dict[str, Any]:
         for mark in getattr(hints[name], "__metadata__", ())
         if mark is Unhashed or isinstance(mark, InHeader)
     }
+
+
+@cache
+def _lists(request: type[RequestForm]) -> frozenset[str]:
+    hints = get_type_hints(request)
+    members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return frozenset(member for name, member in members if get_origin(hints[name]) is list)
 
 
 Kind = Literal["whole", "personal"]

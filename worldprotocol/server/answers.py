@@ -14,7 +14,6 @@ from worldprotocol.server.answer_schemas import (
     OBJECT,
     RUN_TERMS,
     TEXT,
-    WORLD,
     Schema,
     array,
     or_null,
@@ -68,29 +67,6 @@ _EVENT: Final = {
     "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
     "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
 }  # fmt: skip
-_CLAIM: Final = {
-    "claimId": ID, "proposalId": ID, "idempotencyKey": "order-17:" + HASH, "token": 19, "attempt": 1,
-    "requirement": {
-        "id": HASH, "type": "mail.send", "params": {"to": "rome"}, "actionId": "send", "nodePath": "actions.send.0",
-    },
-    "deadline": 1_767_225_635_000, "worker": "mailer-1", "timeLimitMs": 30_000, "idempotent": True,
-    "intent": {
-        "body": {"type": "send", "input": {"to": "rome"}}, "intentId": "order-17", "intentKey": HASH,
-        "meta": {
-            "origin": {"projectionId": "api:intent", "source": {"kind": "api", "eventId": ID}, "actor": ACTOR}
-        },
-    },
-    "now": 1_767_225_600_000, "seed": "order-17", "onWorld": WORLD, "requestedAt": 1_767_225_600_000,
-    "fencingToken": 0,
-}  # fmt: skip
-_OF_CLAIMS: Final = ("claimId", "token", "deadline", "worker", "timeLimitMs", "idempotent")
-_DOUBT: Final = {name: value for name, value in _CLAIM.items() if name not in _OF_CLAIMS} | {
-    "askedAt": 1_767_225_600_000
-}
-_CLAIMED: Final = (
-    shape(claim=or_null(ref("EffectClaim")), now=INT, trace=or_null(OBJECT)),
-    {"claim": _CLAIM, "now": 1_767_225_600_000, "trace": None},
-)  # fmt: skip
 _GOES_ON: Final = {"goesOn": True, "elsewhere": False}
 
 ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
@@ -99,15 +75,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"realms": [{"name": "shop", "actorId": "bot", "rights": ["actor", "reader"]}]},
     ),
     "realms.identity": (shape(name=TEXT, logId=TEXT), {"name": "shop", "logId": ID}),
-    "effects.list": (
-        shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
-        {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
-    ),
-    "effects.doubts": (shape(doubts=array(OBJECT), unreadable=array(OBJECT)), {"doubts": [_DOUBT], "unreadable": []}),
-    "effects.found": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
-    "effects.claim": _CLAIMED,
-    "effects.heartbeat": _CLAIMED,
-    "calls.report": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "calls.begin": (
         shape(
             "proposalId code reason result waitsFor claim",
@@ -134,7 +101,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         shape(server=TEXT, pins=or_null(OBJECT)),
         {"server": "git", "pins": {"instructions": None, "tools": {"git_status": {"name": "git_status"}}}},
     ),
-    "effects.complete": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "commands.run": (TEXT, '["out","No proposal waits.\\n"]\n["exit",0]\n'),
     "log.read": (
         shape("archivedUpto", events=array(ref("Event")), after=INT, upto=INT, archivedUpto=INT, next=or_null(INT)),
@@ -172,11 +138,6 @@ STATUSES: Final[dict[str, tuple[int, ...]]] = {
 """Statuses of success other than 200 alone."""
 
 BODIES: Final[dict[str, Any]] = {
-    "effects.claim": {"worker": "mailer-1", "types": ["mail.send"]},
-    "effects.heartbeat": {"claim": _CLAIM},
-    "effects.found": {"doubt": _DOUBT, "report": {"result": {"value": {"receipt": "r-1"}}}},
-    "effects.complete": {"claim": _CLAIM, "report": {"result": {"value": {"receipt": "r-1"}}}},
-    "calls.report": {"claim": _CLAIM, "report": {"result": {"value": {"value": "paid"}}}},
     "calls.begin": {"action": "tool.use", "input": {"tool": "refund", "arguments": {"order": "o-1"}}, "attempt": "1"},
     "calls.run": {"key": "claude-code:s-1:toolu_01", "text": "make", "boundary": "namespaces"},
     "calls.extend": {"key": "claude-code:s-1:toolu_01"},

@@ -21,7 +21,6 @@ from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.operations import (  # noqa: F401  # they declare the handlers of the operations
     audit,
     commands,
-    effects,
     hooks,
     jobs,
     log,

@@ -9,10 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "CallToBegin",
-    "ClaimedEffect",
     "CommandToRun",
-    "EffectResultToRecord",
-    "EffectsToClaim",
     "Name",
     "RunToBegin",
     "RunToContinue",
@@ -44,38 +41,6 @@ class StrictBody(BaseModel):
             return value
         unknown = islice((name for name in value if name not in names), REPORTED)
         return {name: value[name] for name in (*(one for one in names if one in value), *unknown)}
-
-
-class EffectsToClaim(StrictBody):
-    """What a worker performs: types of effects (absent, all), and the workspaces that it has; and its name.
-
-    `proposalId` limits the claim to the effects of one proposal.
-    """
-
-    worker: Name
-    proposalId: Name | None = None  # noqa: N815
-    types: Annotated[list[Name], Field(max_length=1_000)] | None = None
-    workspaces: Annotated[list[Name], Field(max_length=100)] = []
-
-
-class ClaimedEffect(StrictBody):
-    """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
-
-    claim: dict[str, Any]
-
-
-class EffectResultToRecord(StrictBody):
-    """The result of an effect that the caller claimed."""
-
-    claim: dict[str, Any]
-    report: dict[str, Any]
-
-
-class FoundEffect(StrictBody):
-    """What the caller found out about an effect in doubt, as the answer to `GET /effects/doubts` has it."""
-
-    doubt: dict[str, Any]
-    report: dict[str, Any]
 
 
 class TerminalOfCaller(StrictBody):

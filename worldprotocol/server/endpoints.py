@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -13,7 +14,7 @@ import msgspec
 from fastapi import Request, Response
 
 from worldprotocol.operations.calling import invalid, perform, read_request
-from worldprotocol.operations.declaring import REALM, Declared
+from worldprotocol.operations.declaring import REALM, Awaited, Declared
 from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize, timed_out
 from worldprotocol.server.threads import retrieve
 
@@ -34,14 +35,10 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
         awaited = operation.awaited
         seconds = 0 if awaited is None else min(wanted.wait, call.service.config.max_wait_s)
         if awaited is not None and seconds > 0 and not awaited.is_done(wanted, done):
-            if awaited.again is None:
-                read = partial(perform, operation, call, wanted, key)
-            else:
-                read = partial(awaited.again, call, wanted, done)
-            with call.waits:
-                done = await call.hosted.log_watch.wait_until(
-                    awaited.stream_of(wanted, done), read, partial(awaited.is_done, wanted), seconds
-                )
+            again = partial(perform, operation, call, wanted, key)
+            if awaited.again is not None:
+                again = partial(awaited.again, call, wanted, done)
+            done = await _waited(awaited, request, call, (wanted, done, again), seconds)
         headers = _headers(operation, request, done)
         if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -49,6 +46,41 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
 
     handle.__doc__ = operation.run.__doc__
     return handle
+
+
+async def _waited(
+    awaited: Awaited[Any, Any],
+    request: Request,
+    call: Call,
+    of: tuple[Any, Any, Callable[[], Any]],
+    seconds: float,
+) -> Any:
+    """Return the answer to a request once it is what the request waits for, or as it is after a time.
+
+    Nothing more is done for a caller that is gone.
+
+    Args:
+        awaited: what the request waits for.
+        request: the request.
+        call: the call.
+        of: what was requested, the answer so far, and what returns it as it is now.
+        seconds: the time.
+
+    Raises:
+        TooManyRequestsError: too many requests wait.
+    """
+    wanted, done, again = of
+    pause_s = None if awaited.pause_s is None else partial(awaited.pause_s, call)
+    changes = call.hosted.log_watch.changes(awaited.stream_of(wanted, done), seconds, pause_s)
+    with call.waits:
+        async with aclosing(changes):
+            async for _ in changes:
+                if await request.is_disconnected():
+                    break
+                done = await call.run(again)
+                if awaited.is_done(wanted, done):
+                    break
+    return done
 
 
 async def _performed(operation: Declared[Any, Any], call: Call, wanted: Any, key: str | None) -> Any:
@@ -103,7 +135,9 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
     path = {members[name]: text for name, text in request.path_params.items() if name != "realm"}
     if not operation.is_write:
         _check_once(path, request.query_params, "query")
-        return read_request(operation, {**request.query_params, **path}, "query", strict=False)
+        query: dict[str, Any] = {**request.query_params, **path}
+        query |= {name: request.query_params.getlist(name) for name in operation.lists if name in query}
+        return read_request(operation, query, "query", strict=False)
     content = await request.body()
     if len(content) > SMALL_BYTES:
         given = await call.service.threads.run(partial(_decoded, content, request))

@@ -1,4 +1,4 @@
-"""Calls of the tools of a program: the operations that begin one and report its result.
+"""Calls of the tools of a program: the operation that begins one.
 
 A call waits for its answer by the steps of ``worldprotocol.agents.tool_calls``, without a thread meanwhile.
 """
@@ -16,16 +16,14 @@ from fastapi import Query, Request, Response
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.pipeline.callers import returns_to
-from world.state.effect_claim import EffectClaim
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import Allowed, Answer, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import caller_returned
-from worldprotocol.server.bodies import CallToBegin, EffectResultToRecord
+from worldprotocol.server.bodies import CallToBegin
 from worldprotocol.server.call import Authorized, Call, Key, answer
 from worldprotocol.server.governed.presence import WaitingRequest
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.operations.effects import completed
 from worldprotocol.server.service import AgentsOfRealm
 
 __all__ = ["WORKER", "agents_of", "begun"]
@@ -70,19 +68,6 @@ async def begin_call(
         return answer({"answer": "open", "proposalId": name} if told is None else _form(told))
     found = await begun(call, request, calls, tool_call, wait_s)
     return answer({"answer": "waiting"} if found is None else _form(found))  # the caller is gone
-
-
-@handles("calls.report")
-async def report_call(call: Authorized, body: EffectResultToRecord) -> Response:
-    """Record the result of a call that the caller began; a repetition changes nothing."""
-
-    def check(claim: EffectClaim) -> None:
-        if call.hosted.realm.proposal(claim.proposal_id).submitted.actor.actor_id != call.actor_id:
-            raise RefusedError(
-                ErrorCode.CLAIM_LOST, f"The call {claim.proposal_id} is of another actor, who reports its result."
-            )
-
-    return await completed(call, body, check)
 
 
 def agents_of(call: Call) -> AgentsOfRealm:
