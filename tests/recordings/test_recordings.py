@@ -18,12 +18,13 @@ from tests.recordings.__main__ import COMMANDS, DESCRIPTION, HELP, REQUESTS
 from tests.recordings.performing import commands, new_app, performed, shown_description, shown_help
 from tests.recordings.realms import LOGS, RecordedRealm, prepared
 from tests.recordings.transcript import Example, read
-from worldprotocol.operations import effects, explanations, inbox, policies, proposals, realms, runs, worlds
+from worldprotocol.operations import explanations, inbox, policies, proposals, realms, runs, worlds
+from worldprotocol.operations.acting import calls, effects
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 
 ACTED = [one for file in COMMANDS for one in read(file)]
 REQUESTED = read(REQUESTS)
-WHOLE = (effects, explanations, inbox, policies, proposals, realms, runs, worlds)
+WHOLE = (calls, effects, explanations, inbox, policies, proposals, realms, runs, worlds)
 """Modules of operations that make answers of JSON."""
 
 ONLY = "# only "

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
+    from worldprotocol.operations.acting.agents import AgentsOfRealm
     from worldprotocol.operations.visibility import Redactions, Visibility
 
 __all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
@@ -31,7 +32,6 @@ _AT: Final = " - at `$"
 class OpenRealm(Protocol):
     """An open realm, with what its calls share: redactions, and states in the past.
 
-
     ``name`` is that under which it is served.
     """
 
@@ -39,6 +39,10 @@ class OpenRealm(Protocol):
     realm: Realm
     redactions: Redactions
     past: PastViews
+
+    @property
+    def agents(self) -> AgentsOfRealm | None:
+        """How it takes calls of coding agents; None where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ __all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
-    *("realms", "intents", "proposals", "explanations", "inbox", "worlds", "branches"),
-    *("leases", "effects", "calls", "runs", "policies", "access"),
+    *("realms", "acting.intents", "proposals", "explanations", "inbox", "worlds", "branches"),
+    *("leases", "acting.effects", "acting.calls", "acting.sessions", "runs", "policies", "access"),
 )
 """Modules of this package with the operations of the product."""
 

@@ -12,7 +12,6 @@ from worldprotocol.server.answer_schemas import (
     ID,
     INT,
     OBJECT,
-    RUN_TERMS,
     TEXT,
     Schema,
     array,
@@ -28,27 +27,6 @@ _READINESS = shape("code cause busy holder", name=TEXT, ready=FLAG, code=TEXT, c
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": PROBLEM,
-    "EffectClaim": shape(
-        "subject workspace",
-        claimId=TEXT,
-        proposalId=TEXT,
-        requirement=OBJECT,
-        idempotencyKey=TEXT,
-        token=INT,
-        attempt=INT,
-        deadline=INT,
-        worker=TEXT,
-        timeLimitMs=INT,
-        idempotent=FLAG,
-        intent=OBJECT,
-        now=INT,
-        seed=TEXT,
-        onWorld=TEXT,
-        requestedAt=INT,
-        fencingToken=INT,
-        workspace=TEXT,
-        subject=TEXT,
-    ),
     "Event": shape(
         "stream version topic schemaVersion state redacted",
         position=INT,
@@ -67,7 +45,6 @@ _EVENT: Final = {
     "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
     "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
 }  # fmt: skip
-_GOES_ON: Final = {"goesOn": True, "elsewhere": False}
 
 ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "realms.list": (
@@ -75,32 +52,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"realms": [{"name": "shop", "actorId": "bot", "rights": ["actor", "reader"]}]},
     ),
     "realms.identity": (shape(name=TEXT, logId=TEXT), {"name": "shop", "logId": ID}),
-    "calls.begin": (
-        shape(
-            "proposalId code reason result waitsFor claim",
-            answer=TEXT,
-            proposalId=TEXT,
-            code=TEXT,
-            reason=TEXT,
-            result=or_null(OBJECT),
-            waitsFor=TEXT,
-            claim=ref("EffectClaim"),
-        ),
-        {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
-    ),
-    "calls.run": RUN_TERMS,
-    "calls.extend": (shape("inputsChanged", goesOn=FLAG, elsewhere=FLAG, inputsChanged=array(TEXT)), _GOES_ON),
-    "sessions.renew": (shape(renewed=INT, elsewhere=array(TEXT), now=INT), {"renewed": 1, "elsewhere": [], "now": 0}),
-    "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
-    "calls.end": (
-        shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),
-        {"proposalId": ID, "status": "completed", "inputsChanged": ["FILE:/src/app.py"]},
-    ),
     "hooks.call": (OBJECT, HOOK_ANSWER),
-    "mcp.pins": (
-        shape(server=TEXT, pins=or_null(OBJECT)),
-        {"server": "git", "pins": {"instructions": None, "tools": {"git_status": {"name": "git_status"}}}},
-    ),
     "commands.run": (TEXT, '["out","No proposal waits.\\n"]\n["exit",0]\n'),
     "log.read": (
         shape("archivedUpto", events=array(ref("Event")), after=INT, upto=INT, archivedUpto=INT, next=or_null(INT)),
@@ -138,12 +90,6 @@ STATUSES: Final[dict[str, tuple[int, ...]]] = {
 """Statuses of success other than 200 alone."""
 
 BODIES: Final[dict[str, Any]] = {
-    "calls.begin": {"action": "tool.use", "input": {"tool": "refund", "arguments": {"order": "o-1"}}, "attempt": "1"},
-    "calls.run": {"key": "claude-code:s-1:toolu_01", "text": "make", "boundary": "namespaces"},
-    "calls.extend": {"key": "claude-code:s-1:toolu_01"},
-    "sessions.renew": {"sessions": ["s-1"]},
-    "sessions.end": {"session": "s-1", "noticedBy": "process"},
-    "calls.end": {"key": "claude-code:s-1:toolu_01", "exitCode": 0, "heldBy": ["namespaces"]},
     "hooks.call": {
         "hook_event_name": "PreToolUse",
         "session_id": "s-1",

@@ -12,7 +12,6 @@ from worldprotocol.operations.declaring import Declared
 from worldprotocol.server import problems
 from worldprotocol.server.call import OperationRoute
 from worldprotocol.server.endpoints import endpoint
-from worldprotocol.server.governed import calls, command_runs  # noqa: F401
 from worldprotocol.server.governed.mcp_endpoint import mcp_routes
 from worldprotocol.server.limits import RequestLimit
 from worldprotocol.server.metrics import Counted
@@ -25,7 +24,6 @@ from worldprotocol.server.operations import (  # noqa: F401  # they declare the 
     jobs,
     log,
     realms,
-    sessions,
     tiles,
 )
 from worldprotocol.server.pages.application import create_pages, start_page

@@ -35,10 +35,9 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
         awaited = operation.awaited
         seconds = 0 if awaited is None else min(wanted.wait, call.service.config.max_wait_s)
         if awaited is not None and seconds > 0 and not awaited.is_done(wanted, done):
-            again = partial(perform, operation, call, wanted, key)
-            if awaited.again is not None:
-                again = partial(awaited.again, call, wanted, done)
-            done = await _waited(awaited, request, call, (wanted, done, again), seconds)
+            read, again = partial(perform, operation, call, wanted, key), awaited.again
+            now = (lambda _: read()) if again is None else partial(again, replace(call, key=key), wanted)
+            done = await _waited(awaited, request, call, (wanted, done, now), seconds)
         headers = _headers(operation, request, done)
         if "ETag" in headers and headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -52,7 +51,7 @@ async def _waited(
     awaited: Awaited[Any, Any],
     request: Request,
     call: Call,
-    of: tuple[Any, Any, Callable[[], Any]],
+    of: tuple[Any, Any, Callable[[Any], Any]],
     seconds: float,
 ) -> Any:
     """Return the answer to a request once it is what the request waits for, or as it is after a time.
@@ -63,13 +62,13 @@ async def _waited(
         awaited: what the request waits for.
         request: the request.
         call: the call.
-        of: what was requested, the answer so far, and what returns it as it is now.
+        of: what was requested, the answer so far, and what returns it as it is now, of an earlier one.
         seconds: the time.
 
     Raises:
         TooManyRequestsError: too many requests wait.
     """
-    wanted, done, again = of
+    wanted, done, now = of
     pause_s = None if awaited.pause_s is None else partial(awaited.pause_s, call)
     changes = call.hosted.log_watch.changes(awaited.stream_of(wanted, done), seconds, pause_s)
     with call.waits:
@@ -77,7 +76,7 @@ async def _waited(
             async for _ in changes:
                 if await request.is_disconnected():
                     break
-                done = await call.run(again)
+                done = await call.run(partial(now, done))
                 if awaited.is_done(wanted, done):
                     break
     return done

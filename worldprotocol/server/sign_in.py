@@ -23,7 +23,7 @@ from world.klis.session import AgentKey
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.access import verify_token
 from worldprotocol.api.config import OidcConfig
-from worldprotocol.operations.intents import IssuedIntent, signed_intent
+from worldprotocol.operations.acting.intents import IssuedIntent, signed_intent
 from worldprotocol.server.issuers.issuer import OidcIssuer, refused_sign_in
 from worldprotocol.server.threads import Threads
 
