@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
-    from worldprotocol.operations.acting.agents import AgentsOfRealm
+    from worldprotocol.operations.acting.agents import CallsOfAgents
     from worldprotocol.operations.visibility import Redactions, Visibility
 
 __all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
@@ -41,7 +41,7 @@ class OpenRealm(Protocol):
     past: PastViews
 
     @property
-    def agents(self) -> AgentsOfRealm | None:
+    def agents(self) -> CallsOfAgents | None:
         """How it takes calls of coding agents; None where it does not."""
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
     from worldprotocol.runs.boundary import Boundary
 
-__all__ = ["AbsentCallers", "AgentsOfRealm", "CallerName", "RunningCalls", "agents_of"]
+__all__ = ["CallerName", "CallerPresence", "CallsOfAgents", "HeardRuns", "agents_of"]
 
 CallerName = tuple[str, str]
 """Actor, and the id of a session or the key of the call of a run."""
 
 
-class RunningCalls(Protocol):
+class HeardRuns(Protocol):
     """The runs of shell commands of a realm."""
 
     def hear(self, name: CallerName) -> None:
@@ -33,7 +33,7 @@ class RunningCalls(Protocol):
         """Record that a text wrote outside of its declaration."""
 
 
-class AbsentCallers(Protocol):
+class CallerPresence(Protocol):
     """What ends the calls of callers that are gone."""
 
     def renew(self, actor_id: str, sessions: Iterable[str], *, moves: bool) -> list[str]:
@@ -57,7 +57,7 @@ class AbsentCallers(Protocol):
         """End the calls of a session, and return the ids of their proposals."""
 
 
-class AgentsOfRealm(Protocol):
+class CallsOfAgents(Protocol):
     """How a realm takes calls of tools of coding agents."""
 
     @property
@@ -69,10 +69,10 @@ class AgentsOfRealm(Protocol):
         """The contents of files that calls read and write."""
 
     @property
-    def running(self) -> RunningCalls:
+    def running(self) -> HeardRuns:
         """The runs of shell commands in progress."""
 
-    def absent(self, realm: Realm) -> AbsentCallers:
+    def absent(self, realm: Realm) -> CallerPresence:
         """Return what ends the calls of callers that are gone."""
 
     def workspace_to_wire(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class OfferedForm(AnswerForm, frozen=True, kw_only=True):
     deadline: int | None = None
 
 
-class EffectInDoubt(AnswerForm, frozen=True, kw_only=True):
+class InDoubtForm(AnswerForm, frozen=True, kw_only=True):
     """An effect of which it is unknown whether it happened."""
 
     proposal_id: str
@@ -74,7 +74,7 @@ class ListedEffects(AnswerForm, frozen=True, kw_only=True):
     """The effects that workers perform, and all that are in doubt, the first requested first."""
 
     effects: list[OfferedForm]
-    in_doubt: list[EffectInDoubt]
+    in_doubt: list[InDoubtForm]
 
 
 @operation(

@@ -36,7 +36,7 @@ Within = Annotated[
 Trace = Annotated[str, Meta(description="W3C trace context, recorded with the proposal.")]
 
 
-class Submission(RequestForm, frozen=True, kw_only=True):
+class SubmissionRequest(RequestForm, frozen=True, kw_only=True):
     """How an intent is submitted; `baseWorld` without `branch` is a fork, and needs the right to read all."""
 
     branch: Name | None = None
@@ -68,7 +68,7 @@ class IssuedIntent(RequestForm, frozen=True, kw_only=True):
     signature: SignatureOfIntent | None = None
 
 
-class SubmitIntent(Submission, frozen=True, kw_only=True):
+class SubmitIntent(SubmissionRequest, frozen=True, kw_only=True):
     """An intent of the caller that the server issues: `type`, `input`, `scopeProposal`, `note` and `continueOpen`.
 
     Or one that the caller issued: its members and its signature, without options; or `intent` with options.
@@ -136,7 +136,7 @@ def signed_intent(issued: IssuedIntent) -> tuple[IntentInstance, IntentSignature
     return IntentInstance.read(wire), None if signature is None else IntentSignature.read(signature)
 
 
-def _options(call: OperationCall, request: Submission) -> SubmitOptions:
+def _options(call: OperationCall, request: SubmissionRequest) -> SubmitOptions:
     """Return the options of a submission.
 
     Raises:
@@ -161,7 +161,7 @@ def _options(call: OperationCall, request: Submission) -> SubmitOptions:
     return options
 
 
-def _meant(request: Submission) -> dict[str, Any]:
+def _meant(request: SubmissionRequest) -> dict[str, Any]:
     """Return what a submission means: it may be repeated with another trace."""
     meant: dict[str, Any] = to_builtins(structs.replace(request, trace=None))
     return meant
@@ -231,7 +231,7 @@ def submit(call: OperationCall, request: SubmitIntent) -> ProposalForm:
     return changed_proposal(call, proposal, history=request.history)
 
 
-class ProjectSource(Submission, frozen=True, kw_only=True):
+class ProjectSource(SubmissionRequest, frozen=True, kw_only=True):
     """A source event, projected for the caller."""
 
     kind: SourceKind
