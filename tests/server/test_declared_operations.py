@@ -208,6 +208,29 @@ def test_every_declared_operation_that_records_answers_a_repetition() -> None:
     assert {one.name for one in writes if one.again is None} == RECORD_NOTHING
 
 
+FIRST_USES = """
+import sys, threading
+from msgspec import convert, to_builtins
+from worldprotocol.operations.registry import declared_operations
+sys.setswitchinterval(1e-6)
+for one in declared_operations().values():
+    barrier, wire = threading.Barrier(8), to_builtins(one.example.answer)
+    def use():
+        barrier.wait()
+        convert(wire, one.answer)
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_types_may_be_used_for_the_first_time_by_several_threads_at_once() -> None:
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", FIRST_USES], check=True)
+
+
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_subject_is_imported_without_the_engine_and_without_a_library_of_one_side(subject: str) -> None:
     heavy = {"world.engine", "sqlalchemy", "pydantic", "httpx", "fastapi", "click"}
