@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final
+from functools import cache, partial
+from typing import Any, Final, cast
 from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Request, Response
 
 from worldprotocol.operations.calling import invalid, perform, read_request
-from worldprotocol.operations.declaring import REALM, Awaited, Declared
+from worldprotocol.operations.declaring import REALM, Awaited, Declared, RequestForm
 from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize, timed_out
 from worldprotocol.server.threads import retrieve
 
@@ -154,9 +154,8 @@ def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, 
     Raises:
         RefusedError: ``INVALID_VALUE`` for one that is not valid, or that the body has.
     """
-    found, headers = {}, operation.headers
-    for one in msgspec.structs.fields(operation.request) if operation.unhashed else ():
-        name = one.encode_name
+    found, headers, form = {}, operation.headers, cast("Any", operation.request)
+    for name, kind in _types(form):
         if name not in operation.unhashed:
             continue
         where, texts = ("header", request.headers) if name in headers else ("query", request.query_params)
@@ -165,10 +164,16 @@ def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, 
         text = texts.get(headers.get(name, name))
         if text is not None:
             try:
-                found[name] = msgspec.convert(text, one.type, strict=False)
+                found[name] = msgspec.convert(text, kind, strict=False)
             except msgspec.ValidationError as error:
                 raise invalid(f"{where}.{name}", str(error)) from None
     return found
+
+
+@cache
+def _types(request: type[RequestForm]) -> tuple[tuple[str, Any], ...]:
+    """Return the members of requests, by their names in JSON, with their types."""
+    return tuple((one.encode_name, one.type) for one in msgspec.structs.fields(request))
 
 
 def _check_once(path: Mapping[str, Any], given: Mapping[str, Any], where: str) -> None:
