@@ -21,10 +21,13 @@ from world.model.decision import (
 )
 from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
 from world.model.patch import Patch
-from world.model.snapshot import ErrorSource, ErrorValue
+from world.model.snapshot import ErrorSource, ErrorValue, Requirement
 from world.model.source import SourceEvent, SourceKind
+from world.read_models.live.offered_effects import OfferedEffect
+from world.state.effect_claim import DeclaredTriple, EffectClaim, EffectDoubt, UnreadableDoubt
 from world.state.proposal import Status
 from worldprotocol.operations import fields, lease_requests, records, runs, worlds
+from worldprotocol.operations.acting import effects
 from worldprotocol.operations.declaring import AnswerForm
 from worldprotocol.policy_tools.explain import Role
 from worldprotocol.runs.governed import Mode
@@ -51,6 +54,12 @@ FORMS: dict[Any, type[AnswerForm]] = {
     ObservedEffect: runs.ObservedForm,
     UndeclaredEffect: runs.ViolationForm,
     ChangedResource: runs.ChangeForm,
+    OfferedEffect: effects.OfferedForm,
+    Requirement: effects.RequirementForm,
+    DeclaredTriple: effects.DeclaredForm,
+    EffectClaim: effects.ClaimForm,
+    EffectDoubt: effects.DoubtForm,
+    UnreadableDoubt: effects.UnreadableForm,
 }
 
 

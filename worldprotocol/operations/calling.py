@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from worldprotocol.export.cloud_events import CloudEvents
     from worldprotocol.export.proofs.checkpoint import Checkpoint
     from worldprotocol.export.proofs.note import SigningKey
+    from worldprotocol.operations.acting.agents import CallsOfAgents
     from worldprotocol.operations.jobs import KeptJobs
     from worldprotocol.operations.visibility import Redactions, Visibility
 
@@ -50,7 +51,7 @@ class OpenRealm(Protocol):
 
 
 class ServedRealm(OpenRealm, Protocol):
-    """An open realm of a server, which signs its checkpoints and runs its jobs."""
+    """An open realm of a server, which signs its checkpoints, runs its jobs, and takes calls of coding agents."""
 
     @property
     def signed(self) -> Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]:
@@ -64,6 +65,10 @@ class ServedRealm(OpenRealm, Protocol):
     def jobs(self) -> KeptJobs:
         """The jobs of the realm."""
 
+    @property
+    def agents(self) -> CallsOfAgents | None:
+        """How it takes calls of coding agents; None where it does not."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationCall:
@@ -76,6 +81,8 @@ class OperationCall:
         visibility: what the caller may read.
         clock: the clock.
         recording: the realm as it records what this request writes; None where it records the caller without a key.
+        key: key of the request, for an operation that finds by itself what an equal one recorded (``is_keyed``).
+        made_id: id of what the request makes, by which that is found meanwhile (``interim``); None is any.
     """
 
     hosted: OpenRealm
@@ -84,6 +91,8 @@ class OperationCall:
     visibility: Visibility
     clock: Clock
     recording: Realm | None = None
+    key: str | None = None
+    made_id: str | None = None
 
     @property
     def actor_id(self) -> str:
@@ -150,6 +159,8 @@ def perform(operation: Declared[Q, A], call: OperationCall, request: Q, key: str
 
     if key is None:
         return operation.run(call, request)
+    if operation.is_keyed:
+        return operation.run(replace(call, key=key), request)
     caller, again = keyed(call.verified, key, operation.name, to_builtins(request), operation.unhashed), operation.again
     if again is None:
         return operation.run(replace(call, verified=caller), request)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_origin, get_type_hints
 
 from msgspec import Struct, json
 
@@ -21,6 +21,7 @@ __all__ = [
     "Awaited",
     "Declared",
     "Example",
+    "InHeader",
     "MediaContent",
     "MediaType",
     "Negotiated",
@@ -74,6 +75,17 @@ class Unhashed:
     A repeated request may have another value of it, such as another time to wait. It is a parameter of the query, also
     where the request has a body.
     """
+
+
+class InHeader:
+    """Marks a member that is ``Unhashed``, and a field of the header of HTTP: ``Annotated[str, InHeader("name")]``.
+
+    Args:
+        name: the field.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 Q = TypeVar("Q", bound=RequestForm)
@@ -162,17 +174,22 @@ class Awaited(Generic[Q, A]):
     """What a request waits for; its member ``wait`` is the longest time, in seconds.
 
     Args:
-        stream: the stream whose events may change the answer, or what returns that of a request; None where it is not
-            the log that changes it.
+        stream: the stream whose events may change the answer, or what returns that of a request and its answer; None
+            where it is not the log that changes it.
         is_done: whether an answer to a request is what it waits for.
+        again: returns the answer as it is now; None performs the request again.
+        pause_s: returns the time after which time alone may change the answer, of a longest time, both in seconds; None
+            where only events do.
     """
 
-    stream: str | Callable[[Q], str] | None
+    stream: str | Callable[[Q, A], str] | None
     is_done: Callable[[Q, A], bool]
+    again: Callable[[OperationCall, Q, A], A] | None = None
+    pause_s: Callable[[OperationCall, float], float] | None = None
 
-    def stream_of(self, request: Q) -> str | None:
+    def stream_of(self, request: Q, answer: A) -> str | None:
         """Return the stream whose events may change the answer to a request; None for none."""
-        return self.stream(request) if callable(self.stream) else self.stream
+        return self.stream(request, answer) if callable(self.stream) else self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +220,11 @@ class Declared(Operation, Generic[Q, A]):
         example: a request and its answer.
         again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
             finds by itself that nothing is left to do.
+        is_keyed: whether it finds by itself what an equal request recorded; the key is in ``call.key``.
+        interim: returns what a request that takes longer than its ``within`` has made so far, which has the id
+            ``call.made_id``; None where that is nothing yet. Without it, such a request is refused.
         awaited: what a request waits for; None for one that does not wait.
+        location: path below the realm of what an answer shows; None for an operation whose answers have none.
         page: how the list is read in parts; None for an answer that is whole.
         etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
@@ -220,7 +241,10 @@ class Declared(Operation, Generic[Q, A]):
     run: Run[Q, A]
     example: Example[Q, A]
     again: Again[Q, A] | None = None
+    is_keyed: bool = False
+    interim: Callable[[OperationCall, Q], A | None] | None = None
     awaited: Awaited[Q, A] | None = None
+    location: Callable[[A], str | None] | None = None
     page: Paged | None = None
     etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
@@ -233,13 +257,23 @@ class Declared(Operation, Generic[Q, A]):
 
     @property
     def unhashed(self) -> frozenset[str]:
-        """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
-        return _marked(self.request, Unhashed)
+        """Members of a request, by their names in JSON, that are marked as ``Unhashed`` or ``InHeader``."""
+        return frozenset(_marked(self.request, Unhashed, InHeader))
 
     @property
     def negotiated(self) -> frozenset[str]:
         """Members of a request, by their names in JSON, that are marked as ``Negotiated``."""
-        return _marked(self.request, Negotiated)
+        return frozenset(_marked(self.request, Negotiated))
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Fields of the header by the members of a request that they have."""
+        return {member: mark.name for member, mark in _marked(self.request, InHeader).items()}
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are lists, which a query names once for each value."""
+        return _lists(self.request)
 
     @property
     def is_write(self) -> bool:
@@ -248,10 +282,23 @@ class Declared(Operation, Generic[Q, A]):
 
 
 @cache
-def _marked(request: type[RequestForm], mark: type) -> frozenset[str]:
+def _marked(request: type[RequestForm], *kinds: type) -> dict[str, Any]:
+    """Return the marks of members of a request, which are of some kinds, by their names in JSON."""
     hints = get_type_hints(request, include_extras=True)
     members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
-    return frozenset(member for name, member in members if mark in getattr(hints[name], "__metadata__", ()))
+    return {
+        member: mark
+        for name, member in members
+        for mark in getattr(hints[name], "__metadata__", ())
+        if mark in kinds or type(mark) in kinds
+    }
+
+
+@cache
+def _lists(request: type[RequestForm]) -> frozenset[str]:
+    hints = get_type_hints(request)
+    members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return frozenset(member for name, member in members if get_origin(hints[name]) is list)
 
 
 Kind = Literal["whole", "personal"]
@@ -264,7 +311,10 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         kind: ``whole`` or ``personal``; see ``Operation``.
         again: see ``Declared``.
         answers: the answer of a write, and of its repetition, from the request alone; the function returns nothing.
+        is_keyed: see ``Declared``.
+        interim: see ``Declared``.
         awaited: see ``Declared``.
+        location: see ``Declared``.
         page: see ``Declared``.
         etag: see ``Declared``.
         status: see ``Declared``.
@@ -279,7 +329,10 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     kind: Kind
     again: Again[Q, A]
     answers: Callable[[Q], A]
+    is_keyed: bool
+    interim: Callable[[OperationCall, Q], A | None]
     awaited: Awaited[Q, A]
+    location: Callable[[A], str | None]
     page: Paged
     etag: Callable[[A], str]
     status: Callable[[A], int]
@@ -349,7 +402,10 @@ def operation(
             run=run,
             example=Example(request, answer),
             again=again,
+            is_keyed=options.get("is_keyed", False),
+            interim=options.get("interim"),
             awaited=options.get("awaited"),
+            location=options.get("location"),
             page=page,
             etag=options.get("etag"),
             status=options.get("status"),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import orjson
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Header, Request, Response
 from fastapi.routing import APIRoute
 
 from world.error_codes import ErrorCode
@@ -34,6 +34,7 @@ __all__ = [
     "COUNTED",
     "Authorized",
     "Call",
+    "Key",
     "OperationRoute",
     "address_of",
     "answer",
@@ -44,6 +45,7 @@ __all__ = [
     "counted_failure",
     "operation_of",
     "service_of",
+    "timed_out",
     "visitor",
 ]
 
@@ -356,6 +358,15 @@ async def verified_somewhere(service: Service, request: Request) -> list[tuple[H
 
 Authorized = Annotated[Call, Depends(authorize)]
 """The call of a request, for handlers."""
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Key of the request, one of the actor's; a repeated request has one effect.",
+    ),
+]
+"""The key of a request, for handlers."""
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlencode
 
 import msgspec
@@ -16,9 +18,10 @@ from msgspec import structs
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations.calling import invalid, perform, read_request
-from worldprotocol.operations.declaring import Declared, MediaContent
-from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize
+from worldprotocol.operations.declaring import REALM, Declared, MediaContent, RequestForm
+from worldprotocol.server.call import SMALL_BYTES, Call, answer, authorize, timed_out
 from worldprotocol.server.operation_table import STREAMS
+from worldprotocol.server.threads import retrieve
 
 __all__ = ["IDEMPOTENCY_KEY", "LAST_EVENT_ID", "endpoint", "streamed"]
 
@@ -48,20 +51,15 @@ def endpoint(operation: Declared[Any, Any]) -> Callable[[Request], Coroutine[Any
         if operation.is_stream:
             return await streamed(operation, call, wanted)
         key = request.headers.get(IDEMPOTENCY_KEY) if operation.is_write else None
-
-        def run() -> tuple[Any, Response]:
-            done = perform(operation, call, wanted, key)
-            return done, _response(operation, request, wanted, done)
-
-        done, response = await call.perform(operation, run)
+        done, response = await _performed(operation, request, call, wanted, key)
         awaited = operation.awaited
-        if awaited is not None and not awaited.is_done(wanted, done):
-            seconds = min(wanted.wait, call.service.config.max_wait_s)
-            if seconds > 0:
-                with call.waits:
-                    done = await _awaited(operation, call, wanted, seconds)
-                return _response(operation, request, wanted, done)
-        return response
+        seconds = 0 if awaited is None else min(wanted.wait, call.service.config.max_wait_s)
+        if awaited is None or seconds <= 0 or awaited.is_done(wanted, done):
+            return response
+        read, again = partial(perform, operation, call, wanted, key), awaited.again
+        now = (lambda _: read()) if again is None else partial(again, replace(call, key=key), wanted)
+        done = await _waited(operation, request, call, (wanted, done, now), seconds)
+        return _response(operation, request, wanted, done)
 
     handle.__doc__ = operation.run.__doc__
     return handle
@@ -97,18 +95,84 @@ async def streamed(operation: Declared[Any, Any], call: Call, wanted: Any) -> Re
     return response
 
 
-async def _awaited(operation: Declared[Any, Any], call: Call, wanted: Any, seconds: float) -> Any:
-    """Return the answer for which a request waits, or that after so many seconds."""
-    assert operation.awaited is not None
-    stream, is_done = operation.awaited.stream_of(wanted), partial(operation.awaited.is_done, wanted)
-    run = partial(operation.run, call, wanted)
-    if stream is not None:
-        return await call.hosted.log_watch.wait_until(stream, run, is_done, seconds)
+async def _waited(
+    operation: Declared[Any, Any],
+    request: Request,
+    call: Call,
+    of: tuple[Any, Any, Callable[[Any], Any]],
+    seconds: float,
+) -> Any:
+    """Return the answer to a request once it is what the request waits for, or as it is after a time.
+
+    Nothing more is done for a caller that is gone.
+
+    Args:
+        operation: the operation, which says what the request waits for.
+        request: the request.
+        call: the call.
+        of: what was requested, the answer so far, and what returns it as it is now, of an earlier one.
+        seconds: the time.
+
+    Raises:
+        TooManyRequestsError: too many requests wait.
+    """
+    awaited = operation.awaited
+    assert awaited is not None
+    wanted, done, now = of
+    pause_s = None if awaited.pause_s is None else partial(awaited.pause_s, call)
+    stream = awaited.stream_of(wanted, done)
+    changes = _looks(seconds) if stream is None else call.hosted.log_watch.changes(stream, seconds, pause_s)
+    with call.waits:
+        async with aclosing(changes):
+            async for _ in changes:
+                if await request.is_disconnected():
+                    break
+                done = await call.perform(operation, partial(now, done))
+                if awaited.is_done(wanted, done):
+                    break
+    return done
+
+
+async def _performed(
+    operation: Declared[Any, Any], request: Request, call: Call, wanted: Any, key: str | None
+) -> tuple[Any, Response]:
+    """Return the answer to a request as it is and as it is written, or of what it made so far where it takes longer.
+
+    Raises:
+        RefusedError: ``REQUEST_TIMED_OUT``; the request itself continues.
+    """
+
+    def run() -> tuple[Any, Response]:
+        done = perform(operation, call, wanted, key)
+        return done, _response(operation, request, wanted, done)
+
+    if operation.interim is None:
+        return await call.perform(operation, run)
+    service = call.service
+    call = replace(call, made_id=call.hosted.realm.new_id())
+    longest = max(service.config.request_timeout_s, min(wanted.wait, service.config.max_wait_s))
+    first = longest if wanted.within is None else min(wanted.within, longest)
+    running = asyncio.ensure_future(service.threads.run(run))
+    for time_s in (first, longest - first):
+        await asyncio.wait([running], timeout=time_s)
+        if running.done():
+            return running.result()
+        found = await service.threads.run(partial(operation.interim, call, wanted))
+        if found is not None:
+            break
+    running.add_done_callback(retrieve)
+    if found is None:
+        raise timed_out(service)
+    return found, _response(operation, request, wanted, found)
+
+
+async def _looks(seconds: float) -> AsyncIterator[None]:
+    """Yield from time to time, for an answer that does not depend on the log."""
     clock = asyncio.get_running_loop()
     until = clock.time() + seconds
-    while not is_done(done := await call.perform(operation, run)) and clock.time() < until:
+    while clock.time() < until:
         await asyncio.sleep(LOOKS_EVERY_S)
-    return done
+        yield
 
 
 def _response(operation: Declared[Any, Any], request: Request, wanted: Any, done: Any) -> Response:
@@ -128,8 +192,11 @@ def _response(operation: Declared[Any, Any], request: Request, wanted: Any, done
 
 
 def _headers(operation: Declared[Any, Any], request: Request, wanted: Any, done: Any) -> dict[str, str]:
-    """Return the header fields of an answer: its version, what it depends on, and where the next part of a list is."""
+    """Return the header fields of an answer: its place and version, what it depends on, and where the next part is."""
     headers: dict[str, str] = {}
+    place = None if operation.location is None else operation.location(done)
+    if place is not None:
+        headers["Location"] = REALM.format(realm=request.path_params["realm"]) + place
     if operation.etag is not None:
         cached = FOREVER if operation.is_immutable else "private, no-cache"
         headers |= {"ETag": f'"{operation.etag(done)}"', "Cache-Control": cached}
@@ -165,8 +232,10 @@ async def _read(operation: Declared[Any, Any], request: Request, call: Call) -> 
         if operation.is_stream and "after" in members and LAST_EVENT_ID in request.headers:
             given = {**given, "after": request.headers[LAST_EVENT_ID]}
         _check_once(path, given, "query")
-        wanted = _negotiated(operation, request)
-        return read_request(operation, {**given, **path, **wanted}, "query", strict=False)
+        lists = {name: request.query_params.getlist(name) for name in operation.lists if name in given}
+        return read_request(
+            operation, {**given, **lists, **path, **_negotiated(operation, request)}, "query", strict=False
+        )
     content = await request.body()
     if len(content) > SMALL_BYTES:
         given = await call.service.threads.run(partial(_decoded, content, request))
@@ -197,24 +266,31 @@ def _negotiated(operation: Declared[Any, Any], request: Request) -> dict[str, st
 
 
 def _shown(operation: Declared[Any, Any], request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the query of a write, which say how it is answered.
+    """Return the parameters of a write in the query and the header, which do not belong to its meaning.
 
     Raises:
         RefusedError: ``INVALID_VALUE`` for one that is not valid, or that the body has.
     """
-    found = {}
-    for one in structs.fields(operation.request) if operation.unhashed else ():
-        name = one.encode_name
+    found, headers, form = {}, operation.headers, cast("Any", operation.request)
+    for name, kind in _types(form):
         if name not in operation.unhashed:
             continue
+        where, texts = ("header", request.headers) if name in headers else ("query", request.query_params)
         if name in given:
-            raise invalid(f"body.{name}", "It is a parameter of the query")
-        if name in request.query_params:
+            raise invalid(f"body.{name}", f"It is a parameter of the {where}")
+        text = texts.get(headers.get(name, name))
+        if text is not None:
             try:
-                found[name] = msgspec.convert(request.query_params[name], one.type, strict=False)
+                found[name] = msgspec.convert(text, kind, strict=False)
             except msgspec.ValidationError as error:
-                raise invalid(f"query.{name}", str(error)) from None
+                raise invalid(f"{where}.{name}", str(error)) from None
     return found
+
+
+@cache
+def _types(request: type[RequestForm]) -> tuple[tuple[str, Any], ...]:
+    """Return the members of requests, by their names in JSON, with their types."""
+    return tuple((one.encode_name, one.type) for one in msgspec.structs.fields(request))
 
 
 def _check_once(path: Mapping[str, Any], given: Mapping[str, Any], where: str) -> None:

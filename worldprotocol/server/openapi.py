@@ -271,6 +271,8 @@ def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
         if f"{{{field.name}}}" in operation.path:
             parameters.append(_parameter(field.name, "path", property_, is_required=True))
             example.pop(name, None)
+        elif name in operation.headers:
+            parameters.append(_parameter(operation.headers[name], "header", property_, is_required=False))
         elif operation.is_write and name not in operation.unhashed:
             properties[name] = property_
         else:

@@ -28,7 +28,6 @@ def _in_realm(name: str, method: str, path: str, rights: tuple[Right, ...], summ
 
 _ACT: Final[tuple[Right, ...]] = ("actor",)
 _AUDIT: Final[tuple[Right, ...]] = ("auditor", "operator")
-_WORK: Final[tuple[Right, ...]] = ("worker",)
 _OPERATE: Final[tuple[Right, ...]] = ("operator",)
 
 _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver", "operator")
@@ -37,20 +36,7 @@ _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver",
 _ALL: Final = (
     Operation("realms.list", "GET", "/v1/realms", RIGHTS, "List the realms in which the caller has a right"),
     Operation("realms.identity", "GET", f"{REALM}/identity", (), "Return the id of a realm's log", is_public=True),
-    _in_realm("intents.submit", "POST", "/intents", _ACT, "Submit an intent as the caller", "waits"),
-    _in_realm("events.project", "POST", "/events", _ACT, "Project a source event to an intent of the caller", "waits"),
-    _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
-    _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
-    _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),
-    _in_realm("effects.complete", "POST", "/effects:complete", _WORK, "Record the result of a claim of the caller"),
-    _in_realm("effects.doubts", "GET", "/effects/doubts", _WORK, "List effects in doubt that a worker can look up"),
-    _in_realm("effects.found", "POST", "/effects:found", _WORK, "Record what became of an effect in doubt"),
     _in_realm("commands.run", "POST", "/commands", _COMMANDS, "Run a command of worldctl as the caller", "waits"),
-    _in_realm("calls.report", "POST", "/calls:report", _ACT, "Record the result of a call of the caller"),
-    _in_realm("calls.begin", "POST", "/calls", _ACT, "Propose a call of a tool, and claim it once allowed", "waits"),
-    _in_realm("calls.run", "POST", "/calls:run", _ACT, "Begin the run of an allowed shell command of the caller"),
-    _in_realm("calls.extend", "POST", "/calls:extend", _ACT, "Return whether a run of the caller continues"),
-    _in_realm("calls.end", "POST", "/calls:end", _ACT, "Record how a run of the caller ended"),
     _in_realm(
         "hooks.call",
         "POST",
@@ -59,15 +45,6 @@ _ALL: Final = (
         "Judge a call of a tool that a coding agent's hook sends",
         "waits",
     ),
-    _in_realm("sessions.renew", "POST", "/sessions:renew", _ACT, "Say that sessions of the caller's agents are there"),
-    _in_realm(
-        "sessions.end",
-        "POST",
-        "/sessions:end",
-        ("actor", "operator"),
-        "End the calls of a session that has ended; an actor only those of its own sessions",
-    ),
-    _in_realm("mcp.pins", "GET", "/mcp/{server}/pins", _ACT, "Return the pinned tools of an MCP server"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
