@@ -26,8 +26,8 @@ from world.model.source import SourceEvent, SourceKind
 from world.read_models.live.offered_effects import OfferedEffect
 from world.state.effect_claim import DeclaredTriple, EffectClaim, EffectDoubt, UnreadableDoubt
 from world.state.proposal import Status
-from worldprotocol.operations import fields, lease_requests, records, runs, worlds
-from worldprotocol.operations.acting import effects
+from worldprotocol.operations import fields, records, runs, worlds
+from worldprotocol.operations.acting import effects, lease_requests
 from worldprotocol.operations.declaring import AnswerForm
 from worldprotocol.policy_tools.explain import Role
 from worldprotocol.runs.governed import Mode

@@ -19,7 +19,7 @@ from world.events.proposal_events import ProposalSubmitted
 from world.model.immutable_json import FrozenDict
 from worldprotocol.api.callers.request_keys import digest_of
 from worldprotocol.operations import AnswerForm, OperationCall, Paged, RequestForm, Unhashed, operation
-from worldprotocol.operations.leases import list_leases
+from worldprotocol.operations.acting.leases import list_leases
 from worldprotocol.operations.registry import SUBJECTS, declared_operations
 from worldprotocol.operations.worlds import ListedWorlds, StateValue
 from worldprotocol.server.call import answer

@@ -31,9 +31,9 @@ from worldprotocol.api.callers.request_keys import keyed, once
 from worldprotocol.api.realm import Realm
 from worldprotocol.operations import OperationCall
 from worldprotocol.operations.access import CreateToken, create_token
+from worldprotocol.operations.acting.lease_requests import Acquire, acquire
+from worldprotocol.operations.acting.leases import Release, release
 from worldprotocol.operations.calling import perform
-from worldprotocol.operations.lease_requests import Acquire, acquire
-from worldprotocol.operations.leases import Release, release
 from worldprotocol.operations.visibility import Redactions, Visibility
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ import msgspec
 from worldprotocol.cli.remote.target import target_of
 from worldprotocol.cli.support.command_context import CliCommand, CommandContext
 from worldprotocol.client import LocalCaller, OperationCaller
-from worldprotocol.operations.commands import Named, NamedKind, Table, View
+from worldprotocol.operations.commands import AnswerView, IdKind, IdOf, Table
 from worldprotocol.operations.declaring import Declared
 
 __all__ = ["add_commands", "command_of", "operations_with_commands"]
@@ -114,7 +114,7 @@ class _Member:
     is_required: bool
     kind: Any
     is_list: bool
-    named: NamedKind | None
+    named: IdKind | None
     text: str | None
     metavar: str | None
 
@@ -128,7 +128,7 @@ class _Member:
             notes += more
         metas = [one for one in notes if isinstance(one, msgspec.Meta)]
         extra: dict[str, Any] = {name: value for one in metas for name, value in (one.extra or {}).items()}
-        named = next((one.kind for one in notes if isinstance(one, Named)), None)
+        named = next((one.kind for one in notes if isinstance(one, IdOf)), None)
         return cls(
             name=field.name,
             wire=field.encode_name,
@@ -233,7 +233,7 @@ def desk_path() -> str:
     return click.get_current_context().command_path.partition(" ")[2]
 
 
-def _completed(client: OperationCaller, kind: NamedKind, given: Any) -> Any:
+def _completed(client: OperationCaller, kind: IdKind, given: Any) -> Any:
     """Return ids for what a person wrote of them.
 
     Raises:
@@ -254,7 +254,7 @@ def _completed(client: OperationCaller, kind: NamedKind, given: Any) -> Any:
     return [whole(one) for one in given] if isinstance(given, list) else whole(given)
 
 
-def _print(desk: CommandContext, view: View, answer: Any) -> int:
+def _print(desk: CommandContext, view: AnswerView, answer: Any) -> int:
     if desk.json:
         desk.out.document(msgspec.to_builtins(answer))
     else:

@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-__all__ = ["BY_OPERATOR", "Caller", "Command", "Named", "Table", "View"]
+__all__ = ["BY_OPERATOR", "AnswerView", "Caller", "Command", "IdOf", "Table"]
 
 A = TypeVar("A")
 
-NamedKind = Literal["lease", "proposal", "world"]
+IdKind = Literal["lease", "proposal", "world"]
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """Marks a text of a request that is an id: ``Annotated[Name, Named("lease")]``.
+class IdOf:
+    """Marks a text of a request that is an id: ``Annotated[Name, IdOf("lease")]``.
 
     A person may write its beginning, which `names.find` completes before the request is sent.
     """
 
-    kind: NamedKind
+    kind: IdKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AnswerView:
     """What people see of an answer.
 
     Args:
@@ -84,12 +84,12 @@ class Command(Generic[A]):
     """
 
     words: str
-    view: Callable[[A], View | Table | str]
+    view: Callable[[A], AnswerView | Table | str]
     arguments: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     caller: Caller | None = None
 
-    def shown(self, answer: A) -> View:
+    def shown(self, answer: A) -> AnswerView:
         """Return what people see of an answer."""
         found = self.view(answer)
-        return found if isinstance(found, View) else View((found,))
+        return found if isinstance(found, AnswerView) else AnswerView((found,))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from msgspec import Meta, convert
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
+from worldprotocol.operations.acting.lease_requests import Granted
 from worldprotocol.operations.fields import HASH, ID, NOW, WORLD, At, NamedClaim
-from worldprotocol.operations.lease_requests import Granted
 from worldprotocol.operations.proposals import visible_proposal
 from worldprotocol.operations.records import (
     ACTOR,

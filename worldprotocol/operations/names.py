@@ -7,14 +7,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
-from worldprotocol.operations.commands import NamedKind
+from worldprotocol.operations.commands import IdKind
 from worldprotocol.operations.fields import ID, Name
 
 
 class FindNames(RequestForm, frozen=True, kw_only=True):
     """What an id is of, and how it begins; a world is also found by a branch of which it is the head, or `HEAD`."""
 
-    kind: NamedKind
+    kind: IdKind
     begins: Annotated[Name, Meta(description="The beginning of an id.")]
 
 

@@ -20,8 +20,8 @@ __all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
-    *("realms", "names", "acting.intents", "proposals", "explanations", "inbox", "worlds", "branches"),
-    *("leases", "lease_requests", "acting.effects", "acting.calls", "acting.sessions"),
+    *("realms", "names", "acting.intents", "proposals", "explanations", "inbox", "worlds", "acting.branches"),
+    *("acting.leases", "acting.lease_requests", "acting.effects", "acting.calls", "acting.sessions"),
     *("runs", "policies", "access", "log", "proofs", "jobs"),
 )
 """Modules of this package with the operations of the product."""

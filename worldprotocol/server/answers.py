@@ -17,7 +17,7 @@ from worldprotocol.server.answer_schemas import (
     shape,
 )
 
-__all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
+__all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS"]
 
 _READINESS = shape("code cause busy holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, busy=FLAG, holder=OBJECT)
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
@@ -66,8 +66,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
 }
 """Schema and example of the successful answer of each operation."""
 
-STATUSES: Final[dict[str, tuple[int, ...]]] = {}
-"""Statuses of success other than 200 alone."""
 
 BODIES: Final[dict[str, Any]] = {
     "hooks.call": {

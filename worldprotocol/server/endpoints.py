@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cache, partial
@@ -166,7 +166,7 @@ async def _performed(
     return found, _response(operation, request, wanted, found)
 
 
-async def _looks(seconds: float) -> AsyncIterator[None]:
+async def _looks(seconds: float) -> AsyncGenerator[None, None]:
     """Yield from time to time, for an answer that does not depend on the log."""
     clock = asyncio.get_running_loop()
     until = clock.time() + seconds

@@ -13,7 +13,7 @@ from msgspec.json import decode, schema_components
 from worldprotocol.api.remote.realm_names import NAME
 from worldprotocol.operations.declaring import Declared, MediaContent
 from worldprotocol.operations.registry import declared_operations
-from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
+from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS
 from worldprotocol.server.endpoints import IDEMPOTENCY_KEY, LAST_EVENT_ID
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.problems import MEDIA_TYPE
@@ -143,7 +143,7 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
         schema, example = ANSWERS[operation.name]
         media = TEXT_TYPES.get(operation.name, JSON)
         content = {media: {"schema": schema, "example": example}}
-        statuses = STATUSES.get(operation.name, (200,))
+        statuses = (200,)
     responses: dict[str, Any] = {}
     for status in statuses:
         responses[str(status)] = {"description": operation.summary}

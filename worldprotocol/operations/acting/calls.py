@@ -225,7 +225,7 @@ def begin_run(call: OperationCall, request: BeginRun) -> RunTerms:
     """Begin the run of an allowed shell command of the caller; the answer is its text, its scope and its workspace."""
     from worldprotocol.agents.command_runs import CommandRuns, RunRequest
 
-    agents, name = agents_of(call.hosted.name, call.hosted.agents), (call.actor_id, request.key)
+    agents, name = agents_of(call.hosted.name, call.served.agents), (call.actor_id, request.key)
     agents.absent(call.hosted.realm).take_run(name)
     stated = RunRequest(request.key, request.text, request.boundary, request.is_unconfined)
     terms = CommandRuns(call.realm, call.actor_id).begin(stated, agents.boundary)
@@ -265,7 +265,7 @@ def extend_run(call: OperationCall, request: ExtendRun) -> ExtendedRun:
     """
     from worldprotocol.agents.command_runs import CommandRuns
 
-    agents, name = agents_of(call.hosted.name, call.hosted.agents), (call.actor_id, request.key)
+    agents, name = agents_of(call.hosted.name, call.served.agents), (call.actor_id, request.key)
     goes_on = CommandRuns(call.realm, call.actor_id).is_wanted(request.key, call.clock.now_ms())
     is_here = not goes_on or agents.absent(call.hosted.realm).hear_run(name, moves=request.moves)
     changed = agents.files.inputs_changed(call.realm, *name) if request.is_ending else UNSET
@@ -311,7 +311,7 @@ def end_run(call: OperationCall, request: EndRun) -> EndedRun:
     from world.state.effect_claim import EffectReport, read_form
     from worldprotocol.agents.command_runs import VIOLATED, CommandRuns
 
-    agents = agents_of(call.hosted.name, call.hosted.agents)
+    agents = agents_of(call.hosted.name, call.served.agents)
     observed = {"result": {}, "observed": request.observed, "violations": request.violations}
     report = read_form(EffectReport, observed)
     value: dict[str, Any] = {"exitCode": request.exit_code, "heldBy": request.held_by, "changed": request.changed}

@@ -50,7 +50,7 @@ def renew_sessions(call: OperationCall, request: RenewSessions) -> RenewedSessio
     is to move; the answer names it in ``elsewhere``.
     """
     realm = call.hosted.realm
-    absent = agents_of(call.hosted.name, call.hosted.agents).absent(realm)
+    absent = agents_of(call.hosted.name, call.served.agents).absent(realm)
     elsewhere = absent.renew(call.actor_id, request.sessions, moves=request.moves)
     return RenewedSessions(renewed=len({*request.sessions}), elsewhere=elsewhere, now=realm._acting.now_ms())
 
@@ -87,7 +87,7 @@ def end_session(call: OperationCall, request: EndSession) -> EndedSession:
     """
     now = call.hosted.realm._acting.now_ms()
     until = now if request.ended_at is None else min(request.ended_at, now)
-    absent = agents_of(call.hosted.name, call.hosted.agents).absent(call.hosted.realm)
+    absent = agents_of(call.hosted.name, call.served.agents).absent(call.hosted.realm)
     ended: list[str] = []
     for name in _named(call, request.session):
         is_own = name[0] == call.actor_id

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, convert
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
-from worldprotocol.operations.commands import BY_OPERATOR, Command, Named, Table
+from worldprotocol.operations.commands import BY_OPERATOR, Command, IdOf, Table
 from worldprotocol.operations.fields import WORLD, AtPoint, Name
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class CreateBranch(RequestForm, frozen=True, kw_only=True):
 
     name: BranchName
     world_id: (
-        Annotated[Name, Named("world"), Meta(description="Where it begins; else the head of the active one.")] | None
+        Annotated[Name, IdOf("world"), Meta(description="Where it begins; else the head of the active one.")] | None
     ) = None
     allow_failed: Annotated[bool, Meta(description="Begin at a world whose execution failed.")] = False
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, convert
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
-from worldprotocol.operations.commands import BY_OPERATOR, Caller, Command, Named, Table, View
+from worldprotocol.operations.commands import BY_OPERATOR, AnswerView, Caller, Command, IdOf, Table
 from worldprotocol.operations.fields import (
     ID,
     NOW,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from world.klis.conflict import Conflict
     from world.klis.triple import Triple
 
-LeaseIds = Annotated[list[Annotated[Name, Named("lease")]], Meta(min_length=1, max_length=1_000)]
+LeaseIds = Annotated[list[Annotated[Name, IdOf("lease")]], Meta(min_length=1, max_length=1_000)]
 Session = Annotated[Name, Meta(description="The session of the holder.", extra={"metavar": "ID"})]
 Redacts = Annotated[bool, Meta(description="Show resources by their type and a digest: `TYPE:#digest` (KM-7.3).")]
 
@@ -185,7 +185,7 @@ class QueuedRequests(AnswerForm, frozen=True, kw_only=True):
 _WANTED: Final = NamedClaim(predicate="MUTATES", resource="FILE:/docs/plan")
 
 
-def _waits(answer: QueuedRequests) -> View:
+def _waits(answer: QueuedRequests) -> AnswerView:
     rows = [
         (
             one.request_id,
@@ -215,7 +215,7 @@ def _waits(answer: QueuedRequests) -> View:
             for one in answer.retrying
         ]
         parts.append(Table(("proposal", "who tries again (priority)", "attempts", "again"), later))
-    return View(parts)
+    return AnswerView(parts)
 
 
 @operation(
