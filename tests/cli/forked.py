@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -87,17 +88,26 @@ class Forked:
     def __init__(self, answers: socket.socket) -> None:
         """Take over the socket over which the server says the process id and, at the end, the exit code."""
         self._answers = answers
+        self._reads = threading.Lock()
         self._code: int | None = None
         self.pid = self._read(None)
 
     def poll(self) -> int | None:
         """Return the exit code; None while the process runs."""
-        with contextlib.suppress(BlockingIOError):
-            return self.wait(0)
-        return None
+        if self._reads.acquire(blocking=False):  # otherwise another thread waits for the end
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    self._read_code(0)
+            finally:
+                self._reads.release()
+        return self._code
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end and return the exit code; raises TimeoutError where that takes longer, in seconds."""
+        with self._reads:
+            return self._read_code(timeout)
+
+    def _read_code(self, timeout: float | None) -> int:
         if self._code is None:
             self._code = self._read(timeout)
             self._answers.close()
