@@ -223,6 +223,8 @@ def test_receipts_and_proofs_are_cose_where_that_is_accepted(tiled: tuple[Served
             assert taken("proof/consistency?from=7", accept).json()["worldProtocol"] == "consistency"
         refused = taken("proof/consistency?from=7&to=7")
         assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_INPUT")
+        named = aud.get(f"{PATH}/receipts/7", params={"mediaType": "application/cose"})
+        assert (named.status_code, named.json()["details"]["faults"][0]["path"]) == (400, "query.mediaType")
     with served.client("yak") as yak:
         hidden = yak.get(f"{PATH}/receipts/proposal/{done['proposalId']}", headers={"Accept": "application/cose"})
         assert (hidden.status_code, hidden.json()["code"]) == (403, "RIGHT_MISSING")

@@ -24,7 +24,7 @@ from world.model.patch import Patch
 from world.model.snapshot import ErrorSource, ErrorValue
 from world.model.source import SourceEvent, SourceKind
 from world.state.proposal import Status
-from worldprotocol.operations import fields, leases, records, rulings, runs, worlds
+from worldprotocol.operations import fields, leases, records, runs, worlds
 from worldprotocol.operations.declaring import AnswerForm
 from worldprotocol.policy_tools.explain import Role
 from worldprotocol.runs.governed import Mode
@@ -67,7 +67,7 @@ def test_the_words_of_forms_are_those_of_the_engine() -> None:
     assert get_args(HumanChoice) == get_args(records.Choice)
     assert get_args(ActorKind) == get_args(records.ActorKind)
     assert get_args(SourceKind) == get_args(records.SourceKind)
-    assert get_args(Role) == get_args(rulings.Part)
+    assert get_args(Role) == get_args(records.Part)
     assert get_args(Kind) == get_args(runs.RunKind)
     assert get_args(Mode) == get_args(runs.RunMode)
     assert ("open", *get_args(Outcome)) == get_args(runs.RunOutcome)

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server.examples import EXAMPLES
 from tests.server.served import ORDER, PATH, Served
 from tests.support.patience import until
 from world.events.access_events import RightGranted, RightRevoked, TokenRevoked
@@ -27,7 +28,6 @@ from world.events.lease_events import (
 )
 from world.events.proposal_events import HumanAnswered, ProposalSubmitted
 from world.events.realm_events import ActorBound, ActorRegistered, BranchCreated, BranchSwitched
-from worldprotocol.server.answers import BODIES
 from worldprotocol.server.operation_table import OPERATIONS
 
 pytestmark = pytest.mark.slow
@@ -290,7 +290,7 @@ REPEATED: dict[str, Callable[[Served], Repeated]] = {
     "verify.start": lambda _: Repeated("aud", "/verify", {}),
     "recheck.start": lambda _: Repeated("aud", "/recheck", {"upto": 3}),
     "whatif.start": lambda _: Repeated("aud", "/whatif", {}),
-    "backtest.start": lambda _: Repeated("aud", "/backtest", BODIES["backtest.start"]),
+    "backtest.start": lambda _: Repeated("aud", "/backtest", EXAMPLES["backtest.start"]),
     "jobs.cancel": _cancel_job,
     "commands.run": lambda _: Repeated("kid", "/commands", {"arguments": SUBMITTING}, ProposalSubmitted),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
+    from worldprotocol.export.cloud_events import CloudEvents
+    from worldprotocol.export.proofs.checkpoint import Checkpoint
+    from worldprotocol.export.proofs.note import SigningKey
+    from worldprotocol.operations.jobs import KeptJobs
     from worldprotocol.operations.visibility import Redactions, Visibility
 
 __all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
@@ -31,7 +36,6 @@ _AT: Final = " - at `$"
 class OpenRealm(Protocol):
     """An open realm, with what its calls share: redactions, and states in the past.
 
-
     ``name`` is that under which it is served.
     """
 
@@ -39,6 +43,18 @@ class OpenRealm(Protocol):
     realm: Realm
     redactions: Redactions
     past: PastViews
+
+    @property
+    def signed(self) -> Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]:
+        """Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
+
+    @property
+    def cloud_events(self) -> CloudEvents:
+        """The events of the log as CloudEvents."""
+
+    @property
+    def jobs(self) -> KeptJobs:
+        """The jobs of the realm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 if TYPE_CHECKING:
     from world.events.verification import Right
@@ -19,10 +20,14 @@ __all__ = [
     "Awaited",
     "Declared",
     "Example",
+    "MediaContent",
+    "MediaType",
+    "Negotiated",
     "Operation",
     "Paged",
     "RequestForm",
     "Unhashed",
+    "content_version",
     "operation",
 ]
 
@@ -36,6 +41,30 @@ class RequestForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Base of answers and of what they consist of: a member without a default is always shown."""
+
+
+class MediaContent(AnswerForm, frozen=True, kw_only=True):
+    """An answer that is text or bytes in place of JSON; ``next`` is where the next part of a list begins."""
+
+    media_type: str
+    data: bytes
+    next: int | None = None
+
+
+def content_version(answer: AnswerForm) -> str:
+    """Return the version of an answer of which any difference is another version.
+
+    Args:
+        answer: the answer.
+    """
+    return sha256(answer.data if isinstance(answer, MediaContent) else json.encode(answer)).hexdigest()
+
+
+class Negotiated:
+    """Marks the member of a request that names the wanted media type, of which the default is the operation's first.
+
+    Over HTTP, it is the header field ``Accept``.
+    """
 
 
 class Unhashed:
@@ -113,20 +142,36 @@ class Example(Generic[Q, A]):
 
 
 @dataclass(frozen=True, slots=True)
+class MediaType:
+    """A media type of answers besides that of the example.
+
+    Args:
+        name: its name, such as ``application/cose``.
+        kind: type of what it contains, for the API description.
+        example: an example, for the API description.
+    """
+
+    name: str
+    kind: Any
+    example: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Awaited(Generic[Q, A]):
     """What a request waits for; its member ``wait`` is the longest time, in seconds.
 
     Args:
-        stream: the stream whose events may change the answer, or what returns that of a request.
+        stream: the stream whose events may change the answer, or what returns that of a request; None where it is not
+            the log that changes it.
         is_done: whether an answer to a request is what it waits for.
     """
 
-    stream: str | Callable[[Q], str]
+    stream: str | Callable[[Q], str] | None
     is_done: Callable[[Q, A], bool]
 
-    def stream_of(self, request: Q) -> str:
-        """Return the stream whose events may change the answer to a request."""
-        return self.stream if isinstance(self.stream, str) else self.stream(request)
+    def stream_of(self, request: Q) -> str | None:
+        """Return the stream whose events may change the answer to a request; None for none."""
+        return self.stream(request) if callable(self.stream) else self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +180,15 @@ class Paged:
 
     Args:
         rows: member of the answer with the rows.
-        cursor: member of the request that takes ``next`` of the answer before.
+        cursor: member of the request that takes ``next`` of the answer before, or what returns that of a request.
     """
 
     rows: str
-    cursor: str
+    cursor: str | Callable[[Any], str]
+
+    def cursor_of(self, request: Any) -> str:
+        """Return the member of a request that takes ``next`` of the answer before."""
+        return self.cursor if isinstance(self.cursor, str) else self.cursor(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +207,10 @@ class Declared(Operation, Generic[Q, A]):
         etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
         statuses: the statuses that ``status`` may return.
+        media: further media types of answers, which are ``MediaContent`` then.
+        is_immutable: whether an answer, which is ``MediaContent``, never changes, so that callers may keep it.
+        is_immediate: whether it neither reads the log nor waits, so that a server performs it without a thread.
+        is_stream: whether what follows its answer is streamed to the caller, in a media type of ``media``.
     """
 
     request: type[Q]
@@ -170,11 +223,20 @@ class Declared(Operation, Generic[Q, A]):
     etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
     statuses: tuple[int, ...] = (200,)
+    media: tuple[MediaType, ...] = ()
+    is_immutable: bool = False
+    is_immediate: bool = False
+    is_stream: bool = False
 
     @property
     def unhashed(self) -> frozenset[str]:
         """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
-        return _unhashed(self.request)
+        return _marked(self.request, Unhashed)
+
+    @property
+    def negotiated(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are marked as ``Negotiated``."""
+        return _marked(self.request, Negotiated)
 
     @property
     def is_write(self) -> bool:
@@ -183,10 +245,10 @@ class Declared(Operation, Generic[Q, A]):
 
 
 @cache
-def _unhashed(request: type[RequestForm]) -> frozenset[str]:
+def _marked(request: type[RequestForm], mark: type) -> frozenset[str]:
     hints = get_type_hints(request, include_extras=True)
     members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
-    return frozenset(member for name, member in members if Unhashed in getattr(hints[name], "__metadata__", ()))
+    return frozenset(member for name, member in members if mark in getattr(hints[name], "__metadata__", ()))
 
 
 Kind = Literal["whole", "personal"]
@@ -204,6 +266,10 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         etag: see ``Declared``.
         status: see ``Declared``.
         statuses: see ``Declared``.
+        media: see ``Declared``.
+        is_immutable: see ``Declared``.
+        is_immediate: see ``Declared``.
+        is_stream: see ``Declared``.
     """
 
     kind: Kind
@@ -214,6 +280,10 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
     etag: Callable[[A], str]
     status: Callable[[A], int]
     statuses: tuple[int, ...]
+    media: tuple[MediaType, ...]
+    is_immutable: bool
+    is_immediate: bool
+    is_stream: bool
 
 
 def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -229,7 +299,7 @@ def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> C
 
 def operation(
     name: str, route: str, rights: str, *, example: tuple[Q, A], **options: Unpack[OperationOptions[Q, A]]
-) -> Callable[[Run[Q, A] | Run[Q, None]], Declared[Q, A]]:
+) -> Callable[[Run[Q, A] | Run[Q, A | MediaContent] | Run[Q, None]], Declared[Q, A]]:
     """Declare the decorated function as an operation; its docstring is the description, the first line the summary.
 
     Args:
@@ -246,17 +316,18 @@ def operation(
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}.")
-    answers, kind = options.get("answers"), options.get("kind")
+    answers, kind, is_stream = options.get("answers"), options.get("kind"), options.get("is_stream", False)
     again = options.get("again") if answers is None else lambda _, request, __: answers(request)
     method, _, path = route.partition(" ")
     if again is not None and method != "POST":
         raise TypeError(f"{name}: `again` answers from recorded events, and only a POST records.")
     request, answer = example
     page = options.get("page")
-    if page is not None and not all(map(hasattr, (request, answer, answer), (page.cursor, page.rows, "next"))):
-        raise TypeError(f"{name}: a page needs `{page.cursor}` of requests, and `{page.rows}` and `next` of answers.")
+    cursor = "" if page is None else page.cursor_of(request)
+    if page is not None and not all(map(hasattr, (request, answer, answer), (cursor, page.rows, "next"))):
+        raise TypeError(f"{name}: a page needs `{cursor}` of requests, and `{page.rows}` and `next` of answers.")
 
-    def declare(function: Run[Q, A] | Run[Q, None]) -> Declared[Q, A]:
+    def declare(function: Run[Q, A] | Run[Q, A | MediaContent] | Run[Q, None]) -> Declared[Q, A]:
         lines = (function.__doc__ or "").strip().splitlines()
         run: Any = function if answers is None else _answering(function, answers)
         return Declared(
@@ -267,7 +338,7 @@ def operation(
             summary=lines[0].rstrip("."),
             is_whole=kind == "whole",
             is_personal=kind == "personal",
-            may_wait="awaited" in options,
+            may_wait="awaited" in options or is_stream,
             request=type(request),
             answer=type(answer),
             run=run,
@@ -278,6 +349,10 @@ def operation(
             etag=options.get("etag"),
             status=options.get("status"),
             statuses=options.get("statuses", (200,)),
+            media=options.get("media", ()),
+            is_immutable=options.get("is_immutable", False),
+            is_immediate=options.get("is_immediate", False),
+            is_stream=is_stream,
         )
 
     return declare

@@ -19,7 +19,7 @@ __all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
     *("realms", "proposals", "explanations", "inbox", "worlds", "branches"),
-    *("leases", "runs", "policies", "access"),
+    *("leases", "runs", "policies", "access", "log", "proofs", "jobs"),
 )
 """Modules of this package with the operations of the product."""
 

@@ -21,7 +21,6 @@ from worldprotocol.server.answer_schemas import (
     ref,
     shape,
 )
-from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
@@ -91,10 +90,6 @@ _PROPOSAL: Final = {
     "baseWorld": WORLD,
     "submittedAt": 1_767_225_600_000,
 }
-_EVENT: Final = {
-    "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
-    "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
-}  # fmt: skip
 _CLAIM: Final = {
     "claimId": ID, "proposalId": ID, "idempotencyKey": "order-17:" + HASH, "token": 19, "attempt": 1,
     "requirement": {
@@ -169,15 +164,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
     "effects.complete": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "commands.run": (TEXT, '["out","No proposal waits.\\n"]\n["exit",0]\n'),
-    "log.read": (
-        shape("archivedUpto", events=array(ref("Event")), after=INT, upto=INT, archivedUpto=INT, next=or_null(INT)),
-        {"events": [_EVENT], "after": 0, "upto": 7, "next": None},
-    ),
-    "log.stream": (TEXT, 'id: 7\nevent: actor.registered\ndata: {"position": 7}\n\n'),
-    "checkpoint.read": (TEXT, "world-protocol/shop\n7\nW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1s=\n"),
-    "receipts.read": (OBJECT, {"worldProtocol": "receipt"}),
-    "receipts.find": (OBJECT, {"worldProtocol": "receipt"}),
-    **AUDIT_ANSWERS,
     "errors.read": (
         shape(type=TEXT, code=TEXT, title=TEXT, remedy=or_null(TEXT), status=INT, documentation=TEXT),
         {
@@ -201,8 +187,6 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
 STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "intents.submit": (200, 202),
     "events.project": (200, 202),
-    **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
-    **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
 }
 """Statuses of success other than 200 alone."""
 
@@ -229,15 +213,5 @@ BODIES: Final[dict[str, Any]] = {
         "tool_use_id": "toolu_01",
     },
     "commands.run": {"arguments": ["lease", "list", "--json"]},
-    "verify.start": {},
-    "recheck.start": {"all": True, "upto": 400},
-    "jobs.cancel": {},
-    "whatif.start": {"drop": [ID]},
-    "backtest.start": {
-        "policyText": 'name = "draft"\n[[rules]]\nid = "all"\nverdict = "approve"\n',
-        "policyFormat": "toml",
-        "since": "3d",
-        "last": 200,
-    },
 }
 """Example of the body of each operation that has one."""

@@ -20,7 +20,6 @@ from worldprotocol.server.openapi import describe
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.operations import (  # noqa: F401  # they declare the handlers of the operations
     acting,
-    audit,
     commands,
     effects,
     hooks,
@@ -28,7 +27,6 @@ from worldprotocol.server.operations import (  # noqa: F401  # they declare the 
     log,
     realms,
     sessions,
-    tiles,
 )
 from worldprotocol.server.pages.application import create_pages, start_page
 from worldprotocol.server.service import Service

@@ -22,6 +22,7 @@ from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.json_text import as_text
 from worldprotocol.operations import OperationCall
+from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.request_body import body_of
@@ -114,6 +115,14 @@ class Call(OperationCall):
         except TimeoutError:
             running.add_done_callback(retrieve)
             raise timed_out(self.service) from None
+
+    async def perform(self, operation: Declared[Any, Any], run: Callable[[], R]) -> R:
+        """Return the result of a call of an operation, in a thread unless it is immediate.
+
+        Raises:
+            RefusedError: as ``run``.
+        """
+        return run() if operation.is_immediate else await self.run(run)
 
 
 def timed_out(service: Service) -> RefusedError:

@@ -14,7 +14,7 @@ from world.events.verification import RIGHTS, Right
 from worldprotocol.operations.declaring import REALM, Operation
 from worldprotocol.operations.registry import declared_operations
 
-__all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "all_operations", "handles"]
+__all__ = ["HANDLERS", "OPERATIONS", "STREAMS", "Handlers", "Operation", "all_operations", "handles", "streams"]
 
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
 
@@ -68,24 +68,6 @@ _ALL: Final = (
         "End the calls of a session that has ended; an actor only those of its own sessions",
     ),
     _in_realm("mcp.pins", "GET", "/mcp/{server}/pins", _ACT, "Return the pinned tools of an MCP server"),
-    _in_realm("log.read", "GET", "/log", READ, "Return events that meet conditions, oldest or newest first"),
-    _in_realm("log.stream", "GET", "/log/stream", READ, "Stream events as they are committed (SSE)", "waits"),
-    _in_realm("checkpoint.read", "GET", "/checkpoint", READ, "Return the tree head as a checkpoint"),
-    _in_realm("tiles.entries", "GET", "/tile/entries/{tile}", READ, "Return a bundle of entries (C2SP)", "whole"),
-    _in_realm("tiles.read", "GET", "/tile/{level}/{tile}", READ, "Return a tile of the Merkle tree (C2SP)"),
-    _in_realm("proofs.consistency", "GET", "/proof/consistency", READ, "Prove that the log only grew"),
-    _in_realm("receipts.read", "GET", "/receipts/{position}", READ, "Return the receipt of an event"),
-    _in_realm("receipts.find", "GET", "/receipts/{kind}/{subject_id}", READ, "Return the receipt of a thing by its id"),
-    _in_realm("verify.start", "POST", "/verify", _AUDIT, "Start a verification of the log"),
-    _in_realm("verify.read", "GET", "/verify", _AUDIT, "Return the newest verification"),
-    _in_realm("verify.stream", "GET", "/verify/stream", _AUDIT, "Stream the progress of a verification (SSE)", "waits"),
-    _in_realm("recheck.start", "POST", "/recheck", _AUDIT, "Start a recheck of the log", "whole"),
-    _in_realm("whatif.start", "POST", "/whatif", ("auditor",), "Start a what-if", "whole"),
-    _in_realm("backtest.start", "POST", "/backtest", ("auditor",), "Start a backtest of a policy", "whole"),
-    _in_realm("jobs.list", "GET", "/jobs", _AUDIT, "List the jobs of this server, newest first"),
-    _in_realm("jobs.read", "GET", "/jobs/{job_id}", _AUDIT, "Return a job with its result"),
-    _in_realm("jobs.stream", "GET", "/jobs/{job_id}/stream", _AUDIT, "Stream the progress of a job (SSE)", "waits"),
-    _in_realm("jobs.cancel", "POST", "/jobs/{job_id}:cancel", _AUDIT, "Cancel a job"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
@@ -141,3 +123,9 @@ HANDLERS: Final = Handlers(OPERATIONS)
 
 handles: Final = HANDLERS.declare
 """Declares the handler of an operation."""
+
+STREAMS: Final = Handlers(OPERATIONS)
+"""What streams the declared operations that do: from the call, the request and its answer."""
+
+streams: Final = STREAMS.declare
+"""Declares what streams an operation."""
