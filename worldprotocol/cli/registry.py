@@ -80,14 +80,16 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand | DerivedCommands]]] = {
         "project": LazyCommand("act.project:project", "Hand source events to the projections, which select intents."),
         "inbox": LazyCommand("look.inbox:inbox", "List the proposals that wait for people."),
         "decide": LazyCommand("act.decide:decide", "Answer a proposal that waits for people."),
-        **_derived(DerivedCommands("branch", "branches", "List, create and switch branches.")),
+        **_derived(DerivedCommands("branch", "acting.branches", "List, create and switch branches.")),
         "settle": LazyCommand("act.settle:settle", "Do what is due: time-outs, abandoned executions and runs."),
         "resolve": LazyCommand("act.stuck:resolve", "Say what became of an effect in doubt."),
         "cancel": LazyCommand("act.stuck:cancel", "Cancel a proposal."),
         "adopt": LazyCommand("act.adopt:adopt", "Adopt a changed domain, on purpose."),
         "dev": LazyCommand("act.dev:dev", "Run a program that adopts its changes, and restart it on change."),
         **_derived(
-            DerivedCommands("lease", "leases", "Acquire, keep, give back, revoke and list leases.", "lease.lease:lease")
+            DerivedCommands(
+                "lease", "acting.leases", "Acquire, keep, give back, revoke and list leases.", "lease.lease:lease"
+            )
         ),
         "run": LazyCommand("run.run:run", "Run a command under leases, held to what it declares."),
         "worker": LazyCommand("run.worker:worker", "Claim offered effects and perform them."),
@@ -117,7 +119,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand | DerivedCommands]]] = {
         "bisect": LazyCommand("look.bisect:bisect", "Find the first world in which something holds."),
         "trace": LazyCommand("look.trace:trace", "Draw the way from a source event to its worlds, or back."),
         "blame": LazyCommand("look.blame:blame", "Show the origin of each value below a path."),
-        **_derived(DerivedCommands("waits", "leases", "Show which requests wait for which leases.")),
+        **_derived(DerivedCommands("waits", "acting.leases", "Show which requests wait for which leases.")),
         "explain": LazyCommand("look.explain:explain", "Explain a proposal rule by rule, or a verdict about leases."),
         "worlds": LazyCommand("look.worlds:worlds", "Draw the lineage of worlds as a tree."),
         "report": LazyCommand("look.report:report", "Write what happened as one HTML page, for the record."),
