@@ -146,8 +146,7 @@ def test_runs_are_listed_page_by_page(audited: Served) -> None:
 def test_the_past_needs_the_right_to_read_everything(audited: Served) -> None:
     with audited.client("ops") as ops, audited.client("aud") as aud:
         assert ops.get(f"{PATH}/rights", params={"at": "9"}).status_code == 200
-        for at in ("999999", "2200-01-01T00:00:00Z", "nothing", "-1", "\u202e\u0000é" * 20):
+        for at in ("", "999999", "2200-01-01T00:00:00Z", "nothing", "-1", "\u202e\u0000é" * 20):
             refused = aud.get(f"{PATH}/actors", params={"at": at})
             assert (refused.status_code, refused.json()["code"]) == (404, "NOT_FOUND"), refused.text
-        assert aud.get(f"{PATH}/actors", params={"at": ""}).status_code == 400
         assert aud.get(f"{PATH}/actors", params={"at": "9" * 201}).status_code == 400

@@ -56,7 +56,7 @@ def test_init_makes_a_folder_whose_references_start_there(tmp_path):
         assert world.data()["sold"] == 7
         assert world.branch().head == told["worldId"]
     assert CliRealm(tmp_path / "deep/er")("settle", "--json").json["events"] == 0
-    assert realm("--config", "deep/er/world.toml", "branch", "list", "--json").json[0]["name"] == "main"
+    assert realm("--config", "deep/er/world.toml", "branch", "list", "--json").json["branches"][0]["name"] == "main"
 
 
 def test_init_founds_nothing_on_data_that_does_not_fit(tmp_path):
@@ -277,7 +277,7 @@ def test_branches_are_made_listed_and_switched(realm):
     first = told[0]["worldId"]
     assert realm("branch", "create", "side", "--at", first[:20], "--json").json["head"] == first
     assert realm("branch", "switch", "side", "--json").json == {"active": "side", "superseded": 1}
-    by_name = {one["name"]: one for one in realm("branch", "list", "--json").json}
+    by_name = {one["name"]: one for one in realm("branch", "list", "--json").json["branches"]}
     assert by_name["side"]["active"]
     assert by_name["main"]["head"] == told[1]["worldId"]
     assert realm("inbox", "--json").json == []

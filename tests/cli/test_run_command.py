@@ -509,7 +509,7 @@ def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: CliRealm) -> 
 @pytest.mark.requirement("KO-3.3")
 def test_a_command_whose_lease_is_revoked_is_ended(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line; echo three > a.txt")
-    (lease,) = [one for one in realm("lease", "list", "--json").json if one["resource"] == "FILE:/a.txt"]
+    (lease,) = [one for one in realm("lease", "list", "--json").json["leases"] if one["resource"] == "FILE:/a.txt"]
     realm("lease", "revoke", lease["leaseId"], "--reason", "it hangs")
     assert running.wait(PATIENCE_S) == 121  # while it waits for a line that nobody writes
     _, err = running.communicate()

@@ -126,7 +126,7 @@ def test_replay_to_a_world_ends_with_the_commit_that_sealed_it(template):
 
 
 def test_a_world_is_named_by_a_branch_wherever_one_is_named(realm):
-    head = realm("branch", "list", "--json").json[0]["head"]
+    head = realm("branch", "list", "--json").json["branches"][0]["head"]
     realm("branch", "create", "side/one", "--at", "HEAD")
     for named, fork in (("HEAD", 1), ("side/one", 2)):
         told = realm("submit", "sell", "--actor", "ann", "--input", '{"item":"tea"}', "--base", named, "--json").json

@@ -13,6 +13,7 @@ import pytest
 from tests.server.kiosk import handlers, kiosk, mail
 from tests.server.served import ADMINISTRATORS, NO_TLS, ORDER, PATH, Place, founded
 from world.audit.verify import verify
+from world.clock import ManualClock, SystemClock
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol.api.config import ServerConfig
@@ -53,9 +54,15 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def realm(place: Place) -> Iterator[Realm]:
+def clock() -> ManualClock:
+    return ManualClock(SystemClock().now_ms())
+
+
+@pytest.fixture
+def realm(place: Place, clock: ManualClock) -> Iterator[Realm]:
     limits = Limits(klis=KlisSettings.read({"administrators": ADMINISTRATORS}))
-    with Realm.open(place.log, domain=kiosk, effects=handlers, projections=[mail], limits=limits) as realm:
+    parts: Any = {"domain": kiosk, "effects": handlers, "projections": [mail], "limits": limits}
+    with Realm.open(place.log, clock=clock, **parts) as realm:
         yield realm
 
 
@@ -137,7 +144,9 @@ WRITES: dict[str, tuple[str, Callable[[Realm], tuple[str, Any]]]] = {
 
 @pytest.mark.parametrize("what", ["right", "token", "nothing"])
 @pytest.mark.parametrize("operation", WRITES)
-def test_what_was_lost_meanwhile_permits_no_commit(realm: Realm, place: Place, operation: str, what: str) -> None:
+def test_what_was_lost_meanwhile_permits_no_commit(
+    realm: Realm, place: Place, clock: ManualClock, operation: str, what: str
+) -> None:
     right, prepared = WRITES[operation]
     path, body = prepared(realm)
     sizes: list[int] = []
@@ -149,6 +158,7 @@ def test_what_was_lost_meanwhile_permits_no_commit(realm: Realm, place: Place, o
             lost = ["approver", "actor"] if operation == "proposals.answer" else [right]
             for one in lost:
                 realm.access.revoke("all", one, by="operator", reason="lost")  # type: ignore[arg-type]
+        clock.advance(500)  # half of the time limit of the effect, so that a heartbeat is recorded
         sizes.append(realm.log.head().size)
 
     if operation == "proposals.answer":
