@@ -400,10 +400,12 @@ def test_a_repeated_branch_or_switch_is_recorded_once(served: Served) -> None:
     assert keyed(served, BranchCreated, "branch-1") == 1
     assert conflicts(posted(served, "ops", "/branches", "branch-1", {"name": "other"}))
     assert posted(served, "ops", "/branches", None, {"name": "plan"}).json()["code"] == "BRANCH_EXISTS"
+    assert served.submit("bot", order("b9")).json()["status"] == "evaluating"  # left behind by the first switch
     asked = (("plan", "switch-1"), ("main", "switch-2"), ("plan", "switch-1"))
     answers = [posted(served, "ops", "/branches:switch", key, {"name": name}) for name, key in asked]
     assert [(one.status_code, one.json()["active"]) for one in answers] == [(200, name) for name, _ in asked]
     assert answers[2].json() == answers[0].json()
+    assert answers[0].json()["superseded"] > 0
     assert keyed(served, BranchSwitched, "switch-1") == 1
     with served.place.realm() as realm:
         assert realm.realm().active == "main"  # the repetition of the first request switched nothing

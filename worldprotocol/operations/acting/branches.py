@@ -117,7 +117,12 @@ def _switched(answer: ActiveBranch) -> str:
 
 
 def _switched_before(call: OperationCall, request: SwitchBranch, events: Sequence[Any]) -> ActiveBranch:
-    return ActiveBranch(active=request.name, superseded=sum(one.TOPIC == "proposal.superseded" for one in events))
+    from world.read_models.decoding import decoded
+
+    epoch = events[0].epoch  # that of the switch, in which the proposals were left behind
+    ended = (decoded(one) for one in call.hosted.realm.log.read(topics=["proposal.superseded"], skip_archived=True))
+    left = sum(one.epoch == epoch and one.reason is None and one.by is None for one in ended)  # type: ignore[attr-defined]
+    return ActiveBranch(active=request.name, superseded=left)
 
 
 @operation(
