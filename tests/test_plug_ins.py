@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
+import subprocess
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.cli.realm import COUNTER, FOUND, CliRealm, sale
+from tests.cli.realm import COMMAND as COMMAND_LINE
+from tests.cli.realm import COUNTER, FOUND, ROOT, CliRealm, environment, sale
 from tests.support.outside import RealmWithPackages, install
 
 BINDING: Final = '''
@@ -242,7 +246,11 @@ def test_a_package_adds_a_handler_of_effects(tmp_path, site):
 
 def test_a_package_adds_a_command(realm, site):
     install(site, "acme_sales", COMMAND, {"worldprotocol.commands": "sold = sold"})
-    assert realm("sold", "--json").json == {"sold": 0}
+    variables = environment() | {"PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
+    said = subprocess.run(
+        [*COMMAND_LINE, "sold", "--json"], cwd=realm.folder, env=variables, stdout=subprocess.PIPE, check=True
+    )
+    assert json.loads(said.stdout) == {"sold": 0}
 
 
 @pytest.mark.slow

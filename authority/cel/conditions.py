@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import cel
-
 from authority.cel.case_values import EPOCH, MISSING, Getter, reader_of, value_at
 from authority.cel.condition_reader import NO_DIVISION, ConditionReader, ParsedCondition
 from authority.cel.conformance import CALLS, ConformantReader
@@ -35,6 +33,7 @@ from authority.cel.cost import (
     size_of,
 )
 from authority.cel.decided_loops import decided
+from authority.cel.library import cel
 from authority.cel.tokens import ConditionError, divided, tokens_of
 from authority.evaluations import EVALUATION
 from world.error_codes import ErrorCode

@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import cel
-
 from authority.cel.condition_reader import LOOPS
+from authority.cel.library import cel
 from authority.cel.tokens import TOKEN, Token
 
 MAX_COST: Final = 5_000_000

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import cel
-
 from authority.cel.conformance import ConformantReader
 from authority.cel.cost import TooLargeError, size_of
+from authority.cel.library import cel
 
 MAX_WORK: Final = 200_000
 """Weight of all values that the loops of one condition are given again, with ``EVALUATION_WORK`` for each time."""

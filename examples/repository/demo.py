@@ -69,6 +69,13 @@ class Demo:
 
     def run(self) -> None:
         """Go through all steps."""
+        account = self.import_all()
+        self._repeat(account)
+        self.announce()
+        self._govern()
+
+    def import_all(self) -> Account:
+        """Import the branches into a realm that the maintainer may look at, show it, and return how they ended."""
         with self._imported() as realm:
             account = account_of(realm)
             self._show(realm, account)
@@ -76,6 +83,9 @@ class Demo:
             self._check_log(realm)
             for right in ("approver", "reader"):
                 realm.access.grant(MAINTAINER, right, by="operator")
+            return account
+
+    def _repeat(self, account: Account) -> None:
         self._kill()
         with self._continued() as realm:
             self._compare(account, account_of(realm))
@@ -83,8 +93,6 @@ class Demo:
             self._check_log(realm)
             self._replay(realm)
             self._recheck(realm)
-        self._announce()
-        self._govern()
 
     def _imported(self) -> Realm:
         agents = len({one.agent for one in self.sessions})
@@ -194,7 +202,8 @@ class Demo:
         steps = ", ".join(f"{number} {noun}" for noun, number in sorted(rechecked.steps.items()))
         self.check(rechecked.ok and bool(steps), f"recheck: {steps}, and nothing diverges, {seconds:.1f} s")
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
+        """Announce a release in a process that is killed, and resolve the doubt that it leaves."""
         self.step("Announcing a release in a process that is killed after its mail was sent")
         announce_and_die(self.folder)
         running = Import(self.folder, self.sessions)

@@ -116,7 +116,7 @@ def _install() -> None:
         with exempt():
             library_wrappers.install_wrappers(_report)
             deferred.install_wrappers()
-            ResourceClaim(predicate="EXISTS", resource="FILE:/").to_wire()  # its form cannot be derived at the interpreter's exit
+            ResourceClaim(predicate="", resource="").to_wire()  # its form cannot be derived at the interpreter's exit
             os.register_at_fork(after_in_child=mark_forked)
             sys.addaudithook(_hook)
         _installed.append(True)

@@ -204,7 +204,7 @@ def test_an_allowed_call_whose_files_cannot_be_compared_ends(
     opened = FileCalls(Project("."))
     monkeypatch.setattr(FileCalls, "begin", raises(error))
     agents = SimpleNamespace(files=opened)
-    call = cast("Call", SimpleNamespace(hosted=SimpleNamespace(agents=agents), realm=realm))
+    call = cast("Call", SimpleNamespace(hosted=SimpleNamespace(name="main", agents=agents), realm=realm))
     with pytest.raises(type(error), match="odd"):
         _checked(call, calls, found, ("a", FileUse()))
     ended = realm.proposal(found.proposal.proposal_id)

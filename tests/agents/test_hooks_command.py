@@ -20,7 +20,8 @@ import pytest
 
 from tests.agents.guarded import Agent, passed_on
 from tests.agents.hooked import hooked, proposals
-from tests.cli.realm import COMMAND, environment
+from tests.cli.forked import run
+from tests.cli.realm import COMMAND, ROOT, environment
 from tests.server.served import Served
 from worldprotocol.agents import hook_client
 
@@ -33,9 +34,8 @@ FOREIGN: dict[str, Any] = {
 
 
 def worldctl(*words: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words], input=given, capture_output=True, text=True, env=environment() | variables, check=False
-    )
+    code, out, err = run([*words], ROOT, environment() | variables, given.encode())
+    return subprocess.CompletedProcess(words, code, out.decode(), err.decode())
 
 
 @pytest.fixture(scope="module")

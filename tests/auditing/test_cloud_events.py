@@ -12,7 +12,7 @@ from cloudevents.core.v1.event import CloudEvent
 
 from tests.auditing.audited import founded_audited, ordered
 from tests.server.kiosk import handlers, kiosk
-from tests.server.served import ORDER, PATH, Served, forked_server
+from tests.server.served import ORDER, PATH, Served, serving
 from worldprotocol.api.realm import Realm
 
 LIMITS = "requests_per_second = 10000\nburst = 10000"
@@ -25,7 +25,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     place = founded_audited(tmp_path_factory.mktemp("cloud"), LIMITS)
     with Realm.open(place.log, domain=kiosk, effects=handlers, on_change="hold") as realm:
         realm.access.grant("yak", "reader", by="operator", redaction=["inputs"])
-    with forked_server(place) as running:
+    with serving(place) as running:
         with running.client("kid") as kid:
             traced = kid.post(f"{PATH}/intents", json=ORDER, headers={"traceparent": TRACE, "Idempotency-Key": "t-1"})
             assert traced.status_code == 200

@@ -233,6 +233,18 @@ def test_one_job_of_a_kind_runs_at_a_time_and_can_be_cancelled(audited: Served) 
     assert started(audited, "recheck", ENDLESS, key="key-1")["status"] == "cancelled"
 
 
+def test_a_request_waits_for_the_end_of_a_job(audited: Served) -> None:
+    job = started(audited, "recheck", {"upto": 3})
+    with audited.client("aud") as aud:
+        done = aud.get(f"{PATH}/jobs/{job['jobId']}", params={"wait": 60}).json()
+        assert (done["status"], done["result"]["position"]) == ("done", 3)
+        job = started(audited, "recheck", ENDLESS)
+        assert aud.get(f"{PATH}/jobs/{job['jobId']}", params={"wait": 0.3}).json()["status"] == "running"
+        assert aud.post(f"{PATH}/jobs/{job['jobId']}:cancel").json()["status"] == "cancelled"
+        assert aud.get(f"{PATH}/jobs/{job['jobId']}", params={"wait": 60}).json()["status"] == "cancelled"
+    until(lambda: not job_processes(audited), what="the process of the job and its children have ended")
+
+
 def test_a_cancellation_that_races_with_the_end_leaves_one_outcome(audited: Served) -> None:
     seen = set()
     for number in range(4):

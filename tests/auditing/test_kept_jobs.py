@@ -6,12 +6,14 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
+from worldprotocol.operations.jobs import JobKind, JobRequest
 from worldprotocol.server.jobs import job as jobs_module
 from worldprotocol.server.jobs import realm_jobs
-from worldprotocol.server.jobs.job import Job, JobRequest, Kind
+from worldprotocol.server.jobs.job import Job
 from worldprotocol.server.jobs.program import RealmProgram
 from worldprotocol.server.jobs.realm_jobs import RealmJobs, Slots
 from worldprotocol.server.problems import TooManyRequestsError
@@ -32,11 +34,11 @@ def jobs(slots: Slots | None = None) -> RealmJobs:
 async def ended(found: RealmJobs, job: Job) -> dict[str, Any]:
     await found.join()
     assert not job.is_running
-    state: dict[str, Any] = orjson.loads(orjson.dumps(job.to_wire()))
+    state: dict[str, Any] = orjson.loads(msgspec.json.encode(job.shown()))
     return state
 
 
-def request(number: int = 0, kind: Kind = "verify", key: str | None = None) -> JobRequest:
+def request(number: int = 0, kind: JobKind = "verify", key: str | None = None) -> JobRequest:
     return JobRequest(kind, {"number": number}, "aud", key)
 
 

@@ -20,7 +20,7 @@ from tests.auditing.audited import worldctl
 from tests.cli.forked import run
 from tests.cli.realm import environment
 from tests.server.kiosk import handlers, kiosk
-from tests.server.served import ORDER, PATH, Served, forked_server, founded
+from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.support.tlog_client import Tree, is_consistent, is_included, leaf, open_checkpoint
 from world.log import TreeHead
 from worldprotocol.api.realm import Realm
@@ -44,7 +44,7 @@ def tiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, st
         realm.access.grant("yak", "reader", by="operator", redaction=["inputs"])
         for number in range(300 - realm.log.head().size):
             realm.register(f"agent-{number}", "agent")
-    with forked_server(place) as running:
+    with serving(place) as running:
         yield running, key
 
 
@@ -223,6 +223,8 @@ def test_receipts_and_proofs_are_cose_where_that_is_accepted(tiled: tuple[Served
             assert taken("proof/consistency?from=7", accept).json()["worldProtocol"] == "consistency"
         refused = taken("proof/consistency?from=7&to=7")
         assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_INPUT")
+        named = aud.get(f"{PATH}/receipts/7", params={"mediaType": "application/cose"})
+        assert (named.status_code, named.json()["details"]["faults"][0]["path"]) == (400, "query.mediaType")
     with served.client("yak") as yak:
         hidden = yak.get(f"{PATH}/receipts/proposal/{done['proposalId']}", headers={"Accept": "application/cose"})
         assert (hidden.status_code, hidden.json()["code"]) == (403, "RIGHT_MISSING")

@@ -1,8 +1,9 @@
 """Runs ``worldctl`` or ``conformance`` quickly: a process of its own, forked from one that has imported everything.
 
 Most of a half second of a command goes into imports. Arguments, folder, environment, streams and exit code are those of
-any process; what depends on how the interpreter starts (``--help`` in time, locales, signals at once) is tested with a
-new one. ``run`` serves the tests of the command line; the module itself is what they fork from.
+any process, and all folders of PYTHONPATH are searched; what depends on how the interpreter starts (``--help`` in time,
+locales, signals at once) is tested with a new one. ``run`` serves the tests of the command line; the module itself is
+what they fork from.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -41,12 +43,24 @@ def run(
     given: bytes = b"",
     time_limit: float = 120,
     program: str = "worldprotocol",
+    before: tuple[str, ...] = (),
 ) -> tuple[int, bytes, bytes]:
-    """Run ``python -m PROGRAM`` and return its exit code, what it wrote to stdout, and to stderr."""
+    """Run ``python -m PROGRAM`` and return its exit code, what it wrote to stdout, and to stderr.
+
+    Args:
+        words: the arguments.
+        folder: where it runs.
+        environment: its variables.
+        given: what it reads from stdin.
+        time_limit: in seconds.
+        program: the package.
+        before: words of a program that starts the process which is forked, in surroundings that are inherited.
+    """
     with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         typed.write(given)
         typed.seek(0)
-        with start(words, folder, environment, (typed.fileno(), out.fileno(), err.fileno()), program) as process:
+        streams = (typed.fileno(), out.fileno(), err.fileno())
+        with start(words, folder, environment, streams, program, before) as process:
             code = process.wait(time_limit)
         out.seek(0)
         err.seek(0)
@@ -59,9 +73,12 @@ def start(
     environment: dict[str, str],
     streams: tuple[int, int, int],
     program: str = "worldprotocol",
+    before: tuple[str, ...] = (),
 ) -> Forked:
-    """Start ``python -m PROGRAM`` with these files as stdin, stdout and stderr."""
-    server = _server(tuple(sorted((name, value) for name, value in environment.items() if name.startswith(AT_START))))
+    """Start ``python -m PROGRAM`` with these files as stdin, stdout and stderr; see ``run``."""
+    at_start = {name: value for name, value in environment.items() if name.startswith(AT_START)}
+    at_start.pop("PYTHONPATH", None)
+    server = _server(tuple(sorted(at_start.items())), before)
     return server.start([[program, *words], str(folder), environment], streams)
 
 
@@ -71,17 +88,26 @@ class Forked:
     def __init__(self, answers: socket.socket) -> None:
         """Take over the socket over which the server says the process id and, at the end, the exit code."""
         self._answers = answers
+        self._reads = threading.Lock()
         self._code: int | None = None
         self.pid = self._read(None)
 
     def poll(self) -> int | None:
         """Return the exit code; None while the process runs."""
-        with contextlib.suppress(BlockingIOError):
-            return self.wait(0)
-        return None
+        if self._reads.acquire(blocking=False):  # otherwise another thread waits for the end
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    self._read_code(0)
+            finally:
+                self._reads.release()
+        return self._code
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end and return the exit code; raises TimeoutError where that takes longer, in seconds."""
+        with self._reads:
+            return self._read_code(timeout)
+
+    def _read_code(self, timeout: float | None) -> int:
         if self._code is None:
             self._code = self._read(timeout)
             self._answers.close()
@@ -120,10 +146,10 @@ class Forked:
 class Server:
     """The process that is forked."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        """Start it."""
+    def __init__(self, environment: dict[str, str], before: tuple[str, ...]) -> None:
+        """Start it by the words of a program before its command."""
         self._ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "tests.cli.forked", str(theirs.fileno())]
+        command = [*before, sys.executable, "-m", "tests.cli.forked", str(theirs.fileno())]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
         )
@@ -148,8 +174,8 @@ class Server:
 
 
 @functools.cache
-def _server(environment: tuple[tuple[str, str], ...]) -> Server:
-    server = Server({"PATH": os.environ["PATH"], **dict(environment), "PYTHONPATH": str(ROOT)})
+def _server(environment: tuple[tuple[str, str], ...], before: tuple[str, ...]) -> Server:
+    server = Server({"PATH": os.environ["PATH"], **dict(environment), "PYTHONPATH": str(ROOT)}, before)
     atexit.register(server.__exit__, None, None, None)
     return server
 
@@ -210,6 +236,7 @@ def _become(files: list[int], folder: str, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     time.tzset()
     sys.path[0] = folder
+    sys.path[2:2] = os.environ.get("PYTHONPATH", "").split(os.pathsep)[1:]
 
 
 def _end(codes: list[int]) -> None:

@@ -103,11 +103,11 @@ def test_under_a_key_of_the_configuration_names_stay_equal(leased: CliRealm) -> 
         assert "INVALID_KEY" in refused
         assert "chmod 600" in refused
         key.chmod(0o600)
-        told = leased(*listing).json
-        assert told == leased(*listing).json
+        listed = leased(*listing).json["leases"]
+        assert listed == leased(*listing).json["leases"]
         digest = hmac.digest(bytes.fromhex(KEY), PLAN.encode(), "sha256").hex()[:16]
-        assert told[0]["resource"] == f"FILE:#{digest}"
-        assert told[0]["resource"] in leased("explain", verdicts(leased)[0]["verdictId"], "--redact").out
+        assert listed[0]["resource"] == f"FILE:#{digest}"
+        assert listed[0]["resource"] in leased("explain", verdicts(leased)[0]["verdictId"], "--redact").out
         key.write_text(KEY[:-2])
         assert "64 hex digits" in leased(*listing, code=2).err
         assert PLAN in leased("lease", "list").out

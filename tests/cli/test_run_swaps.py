@@ -81,7 +81,7 @@ def in_namespaces(realm: CliRealm, code: str) -> tuple[int, str, str]:
 
 def without(realm: CliRealm, code: str) -> tuple[int, str, str]:
     said = bare.attempt(realm, code, "--writes", "d/**", "--deletes", "d/**")
-    return said.returncode, said.stdout, said.stderr
+    return said.code, said.out, said.err
 
 
 CASES = [*((in_namespaces, call) for call in CALLS), *((without, call) for call in LANDLOCKS)]

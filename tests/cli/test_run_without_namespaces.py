@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cli.forked import run
 from tests.cli.inside import Inside
-from tests.cli.realm import COMMAND, CliRealm, environment
+from tests.cli.realm import CliRealm, Said, environment
 from tests.cli.test_run_namespaces import record
 from tests.cli.test_run_probes import (
     CONFINED,
@@ -48,18 +49,17 @@ KEPT_CAPABILITIES = 0x5FB
 SCRIPT = str(Path(__file__).with_name("without_namespaces.py"))
 
 
-def worldctl(realm: CliRealm, *words: str) -> subprocess.CompletedProcess[str]:
+def worldctl(realm: CliRealm, *words: str) -> Said:
     """Run ``worldctl`` where no namespaces can be made."""
-    argv = [sys.executable, SCRIPT, *COMMAND, *words]
-    return subprocess.run(
-        argv, cwd=realm.folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    where = (sys.executable, SCRIPT)
+    code, out, err = run([*words], realm.folder, environment(), time_limit=PATIENCE_S, before=where)
+    return Said(code, out.decode(), err.decode())
 
 
-def attempt(realm: CliRealm, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+def attempt(realm: CliRealm, code: str, *words: str) -> Said:
     """Run Python code as a governed command there."""
     said = worldctl(realm, "run", "--agent", "eve", *words, "--", PYTHON, "-I", "-S", "-c", code)
-    assert said.returncode in ((0, 1, VIOLATED) if CONFINED else (REFUSED,)), (said.stdout, said.stderr)
+    assert said.code in ((0, 1, VIOLATED) if CONFINED else (REFUSED,)), (said.out, said.err)
     return said
 
 
@@ -68,23 +68,23 @@ def test_the_record_says_which_walls_held_and_the_check_says_why(realm: CliRealm
     said = attempt(realm, "print(open('a.txt').read())", "--reads", "a.txt")
     checked = worldctl(realm, "doctor")
     if CONFINED:
-        assert (said.returncode, said.stdout) == (0, "declared\n\n"), said.stderr
+        assert (said.code, said.out) == (0, "declared\n\n"), said.err
         held_by = record(realm)["heldBy"]
         assert "namespaces" not in held_by
         assert [one.split()[0] for one in held_by] == ["landlock", "seccomp", "content"]
-        assert "The kernel forbids this user to create namespaces: making namespaces failed" in checked.stdout, checked
+        assert "The kernel forbids this user to create namespaces: making namespaces failed" in checked.out, checked
 
 
 @pytest.mark.requirement("KO-5.2")
 def test_who_requires_namespaces_is_refused_with_the_reason(realm: CliRealm) -> None:
     words = ("run", "--agent", "eve", "--reads", "a.txt", "--require")
     said = worldctl(realm, *words, "namespaces", "--", "true")
-    assert said.returncode == REFUSED
+    assert said.code == REFUSED
     if CONFINED:
-        assert "[CONFINEMENT_UNAVAILABLE]" in said.stderr
-        assert "would not be confined by namespaces" in said.stderr
-        assert "The kernel forbids this user to create namespaces" in said.stderr
-    assert worldctl(realm, *words, "landlock", "--", "true").returncode == (0 if CONFINED else REFUSED)
+        assert "[CONFINEMENT_UNAVAILABLE]" in said.err
+        assert "would not be confined by namespaces" in said.err
+        assert "The kernel forbids this user to create namespaces" in said.err
+    assert worldctl(realm, *words, "landlock", "--", "true").code == (0 if CONFINED else REFUSED)
 
 
 PROBES: dict[str, str] = {
@@ -114,9 +114,9 @@ def test_nothing_undeclared_is_done_to_files(realm: CliRealm, secret: Path, how:
     code = f"import os\nTARGET = {str(secret)!r}\n{PROBES[how]}"
     said = attempt(realm, code, "--writes", "d/**")
     assert (shape(secret), sorted(secret.parent.iterdir())) == (before, there)
-    assert "SECRET" not in said.stdout
+    assert "SECRET" not in said.out
     if CONFINED:
-        assert (said.returncode, "lies outside of the workspace" in said.stderr) == (VIOLATED, True), said.stderr
+        assert (said.code, "lies outside of the workspace" in said.err) == (VIOLATED, True), said.err
         assert record(realm)["violations"][0]["blocked"]
 
 
@@ -124,7 +124,7 @@ def test_nothing_undeclared_is_done_to_files(realm: CliRealm, secret: Path, how:
 @pytest.mark.parametrize("name", ["world.db", ".klock/scan-cache", "other.txt"])
 def test_the_engines_files_and_undeclared_ones_of_the_workspace_are_not_read(realm: CliRealm, name: str) -> None:
     said = attempt(realm, f"print(open({name!r}, 'rb').read())", "--reads", "a.txt")
-    assert not CONFINED or (said.returncode, said.stdout) == (VIOLATED, ""), said
+    assert not CONFINED or (said.code, said.out) == (VIOLATED, ""), said
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
@@ -137,7 +137,7 @@ def test_no_daemon_behind_a_socket_is_talked_to(realm: CliRealm, secret: Path) -
         nameless.setblocking(False)
         for address in (str(door), abstract):
             said = attempt(realm, f"import _socket; _socket.socket(1, 1).connect('{address}')", "--reads", "a.txt")
-            assert not CONFINED or said.returncode == VIOLATED, said.stderr
+            assert not CONFINED or said.code == VIOLATED, said.err
         for one in (daemon, nameless):
             with pytest.raises(BlockingIOError):
                 one.accept()
@@ -153,7 +153,7 @@ def test_no_connection_is_made_without_a_declared_url(realm: CliRealm) -> None:
         udp = f"_socket.socket(2, 2).sendto(b'x', ('127.0.0.1', {hearing.getsockname()[1]}))"
         for call in (tcp, udp):
             said = attempt(realm, f"import _socket; {call}", "--reads", "a.txt")
-            assert not CONFINED or said.returncode == VIOLATED, said.stderr
+            assert not CONFINED or said.code == VIOLATED, said.err
         with pytest.raises(BlockingIOError):
             serving.accept()
         with pytest.raises(BlockingIOError):
@@ -175,10 +175,10 @@ for how in (lambda: os.kill({other.pid}, 9), lambda: os.killpg({other.pid}, 9), 
     except (OSError, ArithmeticError) as error: print(type(error).__name__)
 """
             said = attempt(realm, code, "--reads", "a.txt")
-            assert other.poll() is None, (said.stdout, said.stderr)
+            assert other.poll() is None, (said.out, said.err)
             assert os.getpriority(os.PRIO_PROCESS, other.pid) == before
             read = attempt(realm, f"print(open('/proc/{other.pid}/environ').read())", "--reads", "a.txt")
-            assert "SECRET" not in read.stdout
+            assert "SECRET" not in read.out
         finally:
             other.kill()
 
@@ -198,7 +198,7 @@ os.wait()
     said = attempt(realm, code, "--reads", "a.txt")
     if CONFINED:
         with contextlib.suppress(psutil.NoSuchProcess):  # the machine's first process may not have waited for it yet
-            assert psutil.Process(int(said.stdout)).status() == psutil.STATUS_ZOMBIE
+            assert psutil.Process(int(said.out)).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.requirement("KO-5.2", "KO-3")
@@ -233,7 +233,7 @@ def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: CliR
     code = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith(('CapPrm', 'CapEff'))])"
     said = attempt(realm, code, "--reads", "a.txt")
     if CONFINED:
-        held = [int(one, 16) for one in ast.literal_eval(said.stdout)]
+        held = [int(one, 16) for one in ast.literal_eval(said.out)]
         assert [one & ~KEPT_CAPABILITIES for one in held] == [0, 0]
 
 
@@ -241,4 +241,4 @@ def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: CliR
 def test_no_memory_is_written_when_a_process_crashes_without_namespaces_either(realm: CliRealm) -> None:
     said = attempt(realm, CRASH, "--writes", "copy.yaml")
     assert [name for name in os.listdir(realm.folder) if name.startswith("core")] == []
-    assert not CONFINED or (said.returncode, said.stdout) == (0, "6 False\n"), said.stderr
+    assert not CONFINED or (said.code, said.out) == (0, "6 False\n"), said.err

@@ -17,6 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from examples.repository import demo
+from examples.repository.history import read_sessions
 from examples.repository.importing import WORLD_NAME
 from tests.cli.inside import Inside
 from tests.golden.generate import FORGED
@@ -73,7 +74,10 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The realm that `make demo` leaves behind."""
     folder = tmp_path_factory.mktemp("demo")
-    assert demo.main(folder / "demo") == 0
+    shown = demo.Demo(folder / "demo", read_sessions())
+    shown.import_all()
+    shown.announce()
+    assert not shown.failures
     (folder / "demo" / WORLD_NAME).rename(folder / "w.db")
     return with_tables(Inside(folder))
 

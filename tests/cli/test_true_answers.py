@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_people_commands import realm, template
-from worldprotocol.cli.remote.token_file import token_in
 from worldprotocol.cli.support.rendering.proposals import exit_code_of
+from worldprotocol.client.token_file import token_in
 
 __all__ = ["realm", "template"]
 

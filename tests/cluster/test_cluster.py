@@ -279,44 +279,44 @@ def test_a_cluster_without_the_code_or_with_another_release_is_refused(tmp_path:
         assert "another release: 0.0.9 in place of" in error.message
 
 
-@pytest.mark.requirement("CARD-replay", "CARD-policy")
-@pytest.mark.parametrize(
-    ("was", "is_there", "name"),
-    [
-        ("    have = ctx", "    str(3)\n    have = ctx", "action:sell is another"),  # with equal results
-        ("have - input.count)", "have - 1)", "action:sell is another"),
-        ("stock: dict[str, int] = {", "more: int = 0\n    stock: dict[str, int] = {", "schema is "),
-    ],
+OTHER_CODE = (
+    ("    have = ctx", "    str(3)\n    have = ctx", "action:sell is another"),  # with equal results
+    ("have - input.count)", "have - 1)", "action:sell is another"),
+    ("stock: dict[str, int] = {", "more: int = 0\n    stock: dict[str, int] = {", "schema is "),
 )
-def test_a_worker_with_other_code_of_the_realm_performs_nothing(
-    tmp_path: Path, was: str, is_there: str, name: str
-) -> None:
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-policy")
+def test_a_worker_with_other_code_of_the_realm_performs_nothing(tmp_path: Path) -> None:
     realm = founded(tmp_path, Inside)
     realm("submit", "--intents", "-", given=sale("bot", count=2) * 6)
     text = COUNTER.read_text()
-    assert was in text
     (tmp_path / "wares.py").write_text(text)
     config = tmp_path / "world.toml"
     config.write_text(config.read_text().replace(f"{COUNTER}:", "wares:"))
-    for made in ("there", "dask"):
-        (tmp_path / made).mkdir()
-    (tmp_path / "there" / "wares.py").write_text(text.replace(was, is_there, 1))
+    (tmp_path / "dask").mkdir()
     wanted: tuple[tuple[str, ...], ...] = (("recheck",), ("policy", "backtest", "--with", "wares:house"))
+    for words in wanted:
+        realm(*words)
     with DaskCluster(tmp_path / "dask") as dask:
-        dask.start_workers(1, Path(f"{ROOT}{os.pathsep}{tmp_path / 'there'}"))
-        [worker] = dask.client.scheduler_info(n_workers=-1)["workers"]
-        for words in wanted:
-            CliRealm(tmp_path)(*words)
-            error = CliRealm(tmp_path)(*words, "--executor", dask.executor, "--json", code=1).json["error"]
-            assert (error["code"], error["details"]["worker"]) == ("CLUSTER_UNFIT", worker)
-            assert error["message"].startswith(f"On the worker {worker}: ")
-            assert name in error["message"]
-            assert {one["name"] for one in error["details"]["differences"]} >= {name.partition(" ")[0]}
-        dask.processes[-1].kill()
-        until(lambda: not dask.client.scheduler_info(n_workers=-1)["workers"])
+        for number, (was, is_there, name) in enumerate(OTHER_CODE):
+            there = tmp_path / f"there{number}"
+            there.mkdir()
+            assert was in text
+            (there / "wares.py").write_text(text.replace(was, is_there, 1))
+            dask.start_workers(1, Path(f"{ROOT}{os.pathsep}{there}"))
+            [worker] = dask.client.scheduler_info(n_workers=-1)["workers"]
+            for words in wanted:
+                error = realm(*words, "--executor", dask.executor, "--json", code=1).json["error"]
+                assert (error["code"], error["details"]["worker"]) == ("CLUSTER_UNFIT", worker)
+                assert error["message"].startswith(f"On the worker {worker}: ")
+                assert name in error["message"]
+                assert {one["name"] for one in error["details"]["differences"]} >= {name.partition(" ")[0]}
+            dask.processes[-1].kill()
+            until(lambda: not dask.client.scheduler_info(n_workers=-1)["workers"])
         dask.start_workers(1)
         for words in wanted:
-            CliRealm(tmp_path)(*words, "--executor", dask.executor)
+            realm(*words, "--executor", dask.executor)
 
 
 def test_a_log_that_a_worker_cannot_open_says_what_to_do_and_shows_no_password(dask: DaskCluster) -> None:

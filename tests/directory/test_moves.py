@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.directory.yard import NAME, create, opened, process, yard
+from tests.plugins.forms import scaled
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import RefusedError
@@ -71,7 +72,7 @@ class Writer:
         self.process.stdout.close()
 
 
-@pytest.mark.parametrize(("at", "number"), [("servers", 8), ("file", 2)])
+@pytest.mark.parametrize(("at", "number"), [("servers", scaled(8, ci=4)), ("file", 2)])
 def test_a_move_under_load_loses_nothing(tmp_path: Path, places: tuple[str, str], at: str, number: int) -> None:
     """Each acknowledged intent is there exactly once; both places have one tree head; the old place refuses."""
     source, target = (places[0] if at == "servers" else f"{tmp_path}/yard.db"), places[1]

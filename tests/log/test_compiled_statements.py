@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from pathlib import Path
 import orjson
 
 from bench.realms import BenchRealm
+from tests.cli.counter import counter
 from tests.compiled_statements import compiled_statements
 from world.log.sql.queries import events_query, statements
 from world.log.sql.statement import STATEMENTS_FILE
 from world.log.statements import Statements, compiled_events_query
 from world.read_models.index_sql.index_statements import SOURCES, compiled_statement
 from world.read_models.index_sql.queries import statement
+from worldprotocol import Realm
 
 
 def test_the_file_has_the_statements_as_they_are_compiled_now() -> None:
@@ -73,3 +76,22 @@ def test_listing_events_imports_no_large_library_and_no_room(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
     assert len(done.stdout.splitlines()) == 7
+
+
+def test_acting_under_a_policy_file_imports_neither_sqlalchemy_nor_the_command_line_of_cel(tmp_path: Path) -> None:
+    rules = 'name = "house"\n[[rules]]\nid = "few"\nverdict = "approve"\nwhen = "intent.input.count < 3"\n'
+    (tmp_path / "rules.toml").write_text(rules)
+    with Realm.create(tmp_path / "world.db", domain=counter, policies=[tmp_path / "rules.toml"]) as realm:
+        realm.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"})
+    program = (
+        "import sys\nfrom tests.cli.counter import counter\nfrom worldprotocol import Realm\n"
+        "with Realm.open('world.db', domain=counter, policies=['rules.toml']) as realm:\n"
+        "    print(realm.act('bot', 'sell', {'item': 'tea', 'count': 1}).status)\n"
+        "print(sorted({'sqlalchemy', 'prompt_toolkit', 'typer', 'cel.cli'} & set(sys.modules)))\n"
+        "import cel.cli\nprint(callable(cel.cli.cli_entry))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["completed", "[]", "True"], done.stderr

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 import html5lib
 import httpx
 
-from tests.server.served import Place, Served, forked_server
+from tests.server.served import Place, Served, serving
 
 PAGES_PATH = "/realms/main"
 
@@ -19,7 +19,7 @@ PAGES_PATH = "/realms/main"
 def signing(place: Place, *actors: str) -> Iterator[Served]:
     """Run a server that prints a link for each actor."""
     arguments = [part for actor in actors for part in ("--sign-in", actor)]
-    with forked_server(place, *arguments) as running:
+    with serving(place, *arguments) as running:
         yield running
 
 

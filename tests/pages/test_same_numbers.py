@@ -93,7 +93,7 @@ def test_worlds_are_those_of_the_command(pages: httpx.Client, cli: CliRealm) -> 
 
 def test_leases_and_waits_are_those_of_the_commands(pages: httpx.Client, cli: CliRealm) -> None:
     page = main(pages, "/leases")
-    held = cli("lease", "list", "--json").json
+    held = cli("lease", "list", "--json").json["leases"]
     waits = cli("waits", "--json").json["waits"]
     titles = {one.get("title", "") for one in page.iter("code")}
     assert {one["leaseId"] for one in held} <= titles

@@ -42,7 +42,7 @@ STAGE_MODULES = (
 
 MAX_LINES = 200
 MAX_DEPTH = 10
-MAX_CALLS = 876
+MAX_CALLS = 875
 MAX_MODULES = 124
 """What a source event costs as the engine is; lower these with the cost."""
 
@@ -113,7 +113,8 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> list[Called]:
     """Return the calls of a source event that is approved and sealed at once, on a log that was used before.
 
     Of five such events, it is the one with the fewest calls: a value that is computed once, or memory that is freed
-    meanwhile, adds calls to some.
+    meanwhile, adds calls to some. Hashes of the Merkle tree, of which there are more or fewer with the size of the log,
+    are not among them.
     """
     address = f"sqlite:///{tmp_path_factory.mktemp('driver') / 'shop.db'}"
     with open_shop(address, projections=[till]) as world:
@@ -128,7 +129,7 @@ def _walk(world: Realm, number: int) -> list[Called]:
         came = world.project(click(number, button="sell", item="tea"), "ann")
     assert came.proposal is not None
     assert came.proposal.status == "completed"
-    return calls
+    return [call for call in calls if call.name != "node_hash"]
 
 
 def test_the_driver_fits_on_a_page() -> None:

@@ -24,6 +24,18 @@ READ_THE_SOURCE = (
 )
 """Modules with tests that parse all of the source (``tests.support.syntax``)."""
 
+LONG = (
+    "tests/agents/test_living_calls.py",
+    "tests/cluster/test_cluster.py",
+    "tests/directory/test_moves.py",
+    "tests/agents/mcp/test_endpoint.py",
+    "tests/auditing/test_jobs.py",
+    "tests/cli/test_sql_command.py",
+    "tests/examples/test_repository.py",
+    "tests/server/test_stopped_servers.py",
+)
+"""Modules that take long for the number of their tests; at the end of a run, one worker would be alone with them."""
+
 
 def pytest_collection(session: pytest.Session) -> None:
     """Import the modules that this worker will collect, beginning with its share; errors are left to the collection."""
@@ -47,7 +59,7 @@ def _modules(config: pytest.Config) -> Iterator[Path]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Under ``--dist loadfile``, give the modules that read the source to one worker."""
+    """Under ``--dist loadfile``, give the modules that read the source to one worker, and begin with the long ones."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -59,5 +71,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         module: str = module_of(nodeid)
         return READ_THE_SOURCE[0] if module in READ_THE_SOURCE else module
 
+    assign_next = scheduling._assign_work_unit
+
+    def assign(node: object) -> None:
+        for module in reversed(LONG):
+            if module in scheduling.workqueue:
+                scheduling.workqueue.move_to_end(module, last=False)
+        assign_next(node)
+
     scheduling._split_scope = scope_of
+    scheduling._assign_work_unit = assign
     return scheduling

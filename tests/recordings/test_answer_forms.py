@@ -21,10 +21,13 @@ from world.model.decision import (
 )
 from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
 from world.model.patch import Patch
-from world.model.snapshot import ErrorSource, ErrorValue
+from world.model.snapshot import ErrorSource, ErrorValue, Requirement
 from world.model.source import SourceEvent, SourceKind
+from world.read_models.live.offered_effects import OfferedEffect
+from world.state.effect_claim import DeclaredTriple, EffectClaim, EffectDoubt, UnreadableDoubt
 from world.state.proposal import Status
-from worldprotocol.operations import fields, leases, records, rulings, runs, worlds
+from worldprotocol.operations import fields, records, runs, worlds
+from worldprotocol.operations.acting import effects, lease_requests
 from worldprotocol.operations.declaring import AnswerForm
 from worldprotocol.policy_tools.explain import Role
 from worldprotocol.runs.governed import Mode
@@ -47,10 +50,16 @@ FORMS: dict[Any, type[AnswerForm]] = {
     ErrorValue: records.ErrorForm,
     Patch: worlds.PatchForm,
     ResourceClaim: fields.NamedClaim,
-    GrantedLease: leases.Granted,
+    GrantedLease: lease_requests.Granted,
     ObservedEffect: runs.ObservedForm,
     UndeclaredEffect: runs.ViolationForm,
     ChangedResource: runs.ChangeForm,
+    OfferedEffect: effects.OfferedForm,
+    Requirement: effects.RequirementForm,
+    DeclaredTriple: effects.DeclaredForm,
+    EffectClaim: effects.ClaimForm,
+    EffectDoubt: effects.DoubtForm,
+    UnreadableDoubt: effects.UnreadableForm,
 }
 
 
@@ -67,7 +76,7 @@ def test_the_words_of_forms_are_those_of_the_engine() -> None:
     assert get_args(HumanChoice) == get_args(records.Choice)
     assert get_args(ActorKind) == get_args(records.ActorKind)
     assert get_args(SourceKind) == get_args(records.SourceKind)
-    assert get_args(Role) == get_args(rulings.Part)
+    assert get_args(Role) == get_args(records.Part)
     assert get_args(Kind) == get_args(runs.RunKind)
     assert get_args(Mode) == get_args(runs.RunMode)
     assert ("open", *get_args(Outcome)) == get_args(runs.RunOutcome)

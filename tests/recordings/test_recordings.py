@@ -19,11 +19,12 @@ from tests.recordings.performing import commands, new_app, performed, shown_desc
 from tests.recordings.realms import LOGS, RecordedRealm, prepared
 from tests.recordings.transcript import Example, read
 from worldprotocol.operations import explanations, inbox, policies, proposals, realms, runs, worlds
+from worldprotocol.operations.acting import calls, effects
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 
 ACTED = [one for file in COMMANDS for one in read(file)]
 REQUESTED = read(REQUESTS)
-WHOLE = (explanations, inbox, policies, proposals, realms, runs, worlds)
+WHOLE = (calls, effects, explanations, inbox, policies, proposals, realms, runs, worlds)
 """Modules of operations that make answers of JSON."""
 
 ONLY = "# only "

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts the connection of the first answers to commands, after they were executed."""
+"""A TCP proxy that cuts the connection of the first answers about a realm, after they were executed."""
 
 from __future__ import annotations
 
@@ -49,10 +49,15 @@ class Cutting:
         with socket.create_connection((self._behind.hostname or "", self._behind.port or 0)) as server:
             while request := _message(connection):
                 server.sendall(request)
-                if b"/commands" not in request.partition(b"\r\n")[0]:
-                    connection.sendall(_message(server))
-                    continue
-                self._until_executed(server, connection)
+                line = request.partition(b"\r\n")[0]
+                if b"/commands" in line:
+                    self._until_executed(server, connection)
+                else:
+                    answer = _message(server)
+                    if b"/v1/realms/" not in line:
+                        connection.sendall(answer)
+                        continue
+                    connection.sendall(answer[: self._after] if self._left else answer)
                 if self._left:
                     self._left -= 1
                     self.cut += 1

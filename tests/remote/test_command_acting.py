@@ -205,7 +205,7 @@ def test_a_command_of_administration_whose_answers_are_cut_has_one_effect(
         assert [one["tokenId"] for one in in_force if one["actorId"] == "new"] == [said.json["tokenId"]]
         assert said.json["token"].split("_")[1] == said.json["tokenId"]
     if kind is VerdictGiven:
-        held = {one["leaseId"] for one in shop.remote("all", "lease", "list", "--json").json}
+        held = {one["leaseId"] for one in shop.remote("all", "lease", "list", "--json").json["leases"]}
         assert {one["leaseId"] for one in said.json["leases"]} <= held
 
 
@@ -247,8 +247,9 @@ def test_a_request_that_waits_for_leases_is_continued_when_its_answer_is_cut(sho
     with cutting(shop.served.url, cuts=1) as proxy, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(shop.remote, "kid", *words, "--server", proxy.url)
         until(lambda: count(shop, VerdictGiven) == before + 1)
-        held = [one for one in shop.remote("all", "lease", "list", "--json").json if one["sessionId"] == "young"]
-        shop.remote("all", "lease", "release", "--session", "young", held[0]["leaseId"])
+        held = shop.remote("all", "lease", "list", "--json").json["leases"]
+        (young,) = (one["leaseId"] for one in held if one["sessionId"] == "young")
+        shop.remote("all", "lease", "release", "--session", "young", young)
         got = asked.result()
         assert proxy.cut == 1
     assert got.json["sessionId"] == old["sessionId"]

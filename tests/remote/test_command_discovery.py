@@ -49,7 +49,7 @@ def test_a_mapped_peer_uses_the_socket_of_the_log(tmp_path: Path) -> None:
         assert created(place) == [("peer", "all")] * 4
         commanded(served, "branch", "create", "five", "--local")
         assert created(place)[4:] == [("unauthenticated", "operator")]
-        assert json.loads(commanded(served, "branch", "list", "--json"))[-1]["name"] == "five"
+        assert json.loads(commanded(served, "branch", "list", "--json"))["branches"][-1]["name"] == "five"
         assert commanded(served, "backups", "list") == ""  # no server executes it
         commanded(served, "recheck", "--jobs", "1")
 

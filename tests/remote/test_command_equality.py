@@ -97,7 +97,8 @@ def names(shop: Commanded) -> dict[str, str]:
 
 
 def test_the_compared_commands_are_those_that_read() -> None:
-    compared = {next(path for path in REMOTE if f"{line} ".startswith(f"{path} ")) for line in READING}
+    lines = [f"{line} " for line in READING]
+    compared = {path for path in REMOTE if any(line.startswith(f"{path} ") for line in lines)}
     acting = {path for path, row in REMOTE.items() if set(row.rights) <= {"actor", "operator", "approver"}}
     assert set(REMOTE) - acting - compared == {"report", "checkpoint"}  # they contain the time, and need a key
 

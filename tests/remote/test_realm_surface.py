@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.served import Served, forked_server, founded
+from tests.server.served import Served, founded, serving
 from tests.support.tables import for_each
 from world.engine.lease_commands import LeaseCommands
 from world.errors import RefusedError
@@ -73,7 +73,7 @@ def own(kind: type, local: type) -> set[str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with forked_server(founded(tmp_path_factory.mktemp("served"))) as running:
+    with serving(founded(tmp_path_factory.mktemp("served"))) as running:
         yield running
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.kiosk import handlers, kiosk, mail
-from tests.server.served import ADMINISTRATORS, Place, Served, forked_server, founded
+from tests.server.served import ADMINISTRATORS, Place, Served, founded, serving
 from world.events.verification import Verification
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -94,7 +94,7 @@ def yard_of(kind: str, folder: Path) -> Iterator[Yard]:
             opened = Realm.open(place.log, domain=kiosk, effects=handlers, projections=[mail], limits=LIMITS_OF_LEASES)
             shared = stack.enter_context(opened)
         else:
-            served = stack.enter_context(forked_server(place))
+            served = stack.enter_context(serving(place))
         yard = Yard(kind, place, shared, served)
         stack.callback(yard.close)
         yield yard

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.served import Served, forked_server, founded
+from tests.server.served import Served, founded, serving
 
 
 @pytest.fixture(scope="module")
@@ -15,5 +15,5 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Return a running server of a module's own."""
     folder: Path = tmp_path_factory.mktemp("served")
     limits = "max_wait_s = 2\nrequests_per_second = 10000\nburst = 10000\nmax_body_bytes = 100000"
-    with forked_server(founded(folder, server=limits)) as running:
+    with serving(founded(folder, server=limits)) as running:
         yield running

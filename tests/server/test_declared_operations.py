@@ -19,13 +19,16 @@ from world.events.proposal_events import ProposalSubmitted
 from world.model.immutable_json import FrozenDict
 from worldprotocol.api.callers.request_keys import digest_of
 from worldprotocol.operations import AnswerForm, OperationCall, Paged, RequestForm, Unhashed, operation
-from worldprotocol.operations.leases import list_leases
+from worldprotocol.operations.acting.leases import list_leases
 from worldprotocol.operations.registry import SUBJECTS, declared_operations
 from worldprotocol.operations.worlds import ListedWorlds, StateValue
 from worldprotocol.server.call import answer
-from worldprotocol.server.openapi import _schemas_of
+from worldprotocol.server.openapi import _name_of, _schemas_of
 
-RECORD_NOTHING = {"policies.ask"}
+RECORD_NOTHING = {
+    *("policies.ask", "verify.start", "recheck.start", "whatif.start", "backtest.start", "jobs.cancel"),
+}
+ISSUED = {"body": {"type": "order.place"}, "intentId": "i-1", "intentKey": "k", "meta": {}}
 RELEASE = {"leaseIds": ["none"], "sessionId": "s-1"}
 
 
@@ -46,6 +49,14 @@ def sent(served: Served, path: str, actor: str = "ops", **more: Any) -> httpx.Re
         ("/leases", {"resources": ["FILE:/a"], "predicate": "WRITES"}, "body.predicate"),
         ("/leases", {"resources": ["FILE:/a"], "ttlMs": 0}, "body.ttlMs"),
         ("/leases/requests/none:withdraw", {"requestId": "none"}, "body.requestId"),
+        ("/intents", {}, "body"),
+        ("/intents", {"input": {"item": "tea"}}, "body"),
+        ("/intents", {"intentId": "i-1", "intentKey": "k", "body": {}}, "body"),
+        ("/intents", {**ISSUED, "type": "order.place"}, "body"),
+        ("/intents", {**ISSUED, "branch": "main"}, "body"),
+        ("/intents", {"intent": ISSUED, "note": "one"}, "body"),
+        ("/intents", {"intent": {**ISSUED, "branch": "main"}}, "body.intent"),
+        ("/intents", {**ORDER, "traceparent": "00"}, "body.traceparent"),
     ],
 )
 def test_a_member_at_fault_is_named(served: Served, path: str, body: Any, fault: str) -> None:
@@ -74,6 +85,13 @@ def test_a_parameter_that_the_operation_does_not_have_is_refused(served: Served)
     answer = sent(served, "/leases", "aud", method="GET", params={"att": "HEAD"})
     assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_VALUE")
     assert "att" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("types", [["cart.ship"], ["cart.ship", "pigeon.send"]])
+def test_a_parameter_that_is_a_list_is_named_once_for_each_value(served: Served, types: list[str]) -> None:
+    answer = sent(served, "/effects/doubts", "mule", method="GET", params={"type": types})
+    assert (answer.status_code, answer.json()) == (200, {"doubts": [], "unreadable": []})
+    assert sent(served, "/effects/doubts", "mule", method="GET").json()["code"] == "INVALID_VALUE"
 
 
 def test_a_missing_right_is_refused_before_a_body_at_fault(served: Served) -> None:
@@ -147,6 +165,17 @@ def test_members_that_do_not_belong_to_the_meaning_are_not_in_the_digest() -> No
     assert digest(Waits(name="a")) == sha256(canonical).hexdigest()[:32]
 
 
+def test_a_repeated_submission_may_have_another_trace(served: Served) -> None:
+    names, parent = set(), f"00-{'1' * 32}-{'2' * 16}-01"
+    for more, field in (({}, None), ({"trace": {"a": 1}}, None), ({}, parent), ({}, "none")):
+        headers = {"Idempotency-Key": "traced", **({} if field is None else {"traceparent": field})}
+        done = sent(served, "/intents", "kid", json={**ORDER, **more}, headers=headers)
+        names.add((done.status_code, done.json()["proposalId"]))
+    assert len(names) == 1
+    traced = sent(served, "/intents", "kid", json={**ORDER, "trace": {"a": 1}}, headers={"traceparent": parent})
+    assert traced.json()["trace"] == {"a": 1, "traceparent": parent}
+
+
 def test_equal_keys_of_two_actors_are_two_requests(served: Served) -> None:
     headers = {"Idempotency-Key": "one-key"}
     body = {"resources": ["FILE:/two-actors"], "predicate": "CONSUMES", "sessionId": "s-k"}
@@ -177,7 +206,31 @@ def test_a_repeated_request_of_leases_is_answered_with_its_last_verdict(served: 
 
 
 def test_every_declared_operation_that_records_answers_a_repetition() -> None:
-    assert {one.name for one in declared_operations().values() if one.is_write and one.again is None} == RECORD_NOTHING
+    writes = [one for one in declared_operations().values() if one.is_write and not one.is_keyed]
+    assert {one.name for one in writes if one.again is None} == RECORD_NOTHING
+
+
+FIRST_USES = """
+import sys, threading
+from msgspec import convert, to_builtins
+from worldprotocol.operations.registry import declared_operations
+sys.setswitchinterval(1e-6)
+for one in declared_operations().values():
+    barrier, wire = threading.Barrier(8), to_builtins(one.example.answer)
+    def use():
+        barrier.wait()
+        convert(wire, one.answer)
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_types_may_be_used_for_the_first_time_by_several_threads_at_once() -> None:
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", FIRST_USES], check=True)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -303,7 +356,8 @@ def test_classes_of_one_name_have_schemas_of_their_own() -> None:
     members: list[Any] = [("count", int)]
     twin = defstruct(ListedWorlds.__name__, members, bases=(AnswerForm,), module="acme", kw_only=True)
     taken = defstruct("Problem", members, bases=(AnswerForm,), module="acme", kw_only=True)
-    names, schemas = _schemas_of((ListedWorlds, twin, taken))
+    found, schemas = _schemas_of((ListedWorlds, twin, taken))
+    names = {one: _name_of(schema) for one, schema in found.items()}
     assert len({*names.values(), "Problem", "ListedWorlds"}) == 5
     assert "worlds" in schemas[names[ListedWorlds]]["properties"]
     for theirs in (twin, taken):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.served import PATH, Served, forked_server, founded
+from tests.server.served import PATH, Served, founded, serving
 from world.read_models.decoding import log_id_of
 
 
@@ -39,7 +39,7 @@ def test_a_copy_of_a_log_has_its_identity_and_another_log_has_another_one(served
     shutil.move(tmp_path / "copied.db", copy.log)
     found = []
     for place in (copy, other):
-        with forked_server(place) as running, running.client() as client:
+        with serving(place) as running, running.client() as client:
             found.append(client.get(f"{PATH}/identity").json()["logId"])
     with served.client() as client:
         own = client.get(f"{PATH}/identity").json()["logId"]
@@ -48,7 +48,7 @@ def test_a_copy_of_a_log_has_its_identity_and_another_log_has_another_one(served
 
 
 def test_many_requests_of_an_address_for_identities_are_slowed_down(tmp_path: Path) -> None:
-    with forked_server(founded(tmp_path, server="requests_per_second = 1\nburst = 3")) as running:
+    with serving(founded(tmp_path, server="requests_per_second = 1\nburst = 3")) as running:
         with running.client() as client:
             answers = [client.get(f"{PATH}/identity") for _ in range(5)]
         assert answers[0].status_code == 200

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from tests.server.kiosk import handlers, kiosk
-from tests.server.served import PATH, Place, Served, forked_server, founded
+from tests.server.served import PATH, Place, Served, founded, serving
 from world.audit.verify import verify
 from world.clock import SystemClock
 from world.errors import RefusedError
@@ -31,8 +31,9 @@ from worldprotocol.api.callers.request_keys import keyed, once
 from worldprotocol.api.realm import Realm
 from worldprotocol.operations import OperationCall
 from worldprotocol.operations.access import CreateToken, create_token
+from worldprotocol.operations.acting.lease_requests import Acquire, acquire
+from worldprotocol.operations.acting.leases import Release, release
 from worldprotocol.operations.calling import perform
-from worldprotocol.operations.leases import Acquire, Release, acquire, release
 from worldprotocol.operations.visibility import Redactions, Visibility
 
 pytestmark = pytest.mark.slow
@@ -153,8 +154,8 @@ def test_equal_requests_at_once_to_two_servers_get_one_answer(place: Place) -> N
 
     socket = str(place.folder / "o.sock")
     with (
-        forked_server(place) as one,
-        forked_server(place, "--socket", socket) as other,
+        serving(place) as one,
+        serving(place, "--socket", socket) as other,
         ThreadPoolExecutor(AT_ONCE) as pool,
     ):
         answers = list(pool.map(post, [one, other] * (AT_ONCE // 2)))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.server.served import ORDER, PATH, Served, forked_server, founded, serving
+from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.support.tables import for_each
 from worldprotocol.server.call import answer
 from worldprotocol.server.limits import Rates, Waits
@@ -23,7 +23,7 @@ from worldprotocol.server.problems import TooManyRequestsError
 def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Return a server with tight limits."""
     limits = "max_body_bytes = 1000\nrequest_timeout_s = 1\nmax_waits = 2\nmax_wait_s = 60\nburst = 10000"
-    with forked_server(founded(tmp_path_factory.mktemp("tight"), server=limits)) as running:
+    with serving(founded(tmp_path_factory.mktemp("tight"), server=limits)) as running:
         yield running
 
 

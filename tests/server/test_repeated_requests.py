@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server.examples import EXAMPLES
 from tests.server.served import ORDER, PATH, Served
 from tests.support.patience import until
 from world.events.access_events import RightGranted, RightRevoked, TokenRevoked
@@ -27,7 +28,6 @@ from world.events.lease_events import (
 )
 from world.events.proposal_events import HumanAnswered, ProposalSubmitted
 from world.events.realm_events import ActorBound, ActorRegistered, BranchCreated, BranchSwitched
-from worldprotocol.server.answers import BODIES
 from worldprotocol.server.operation_table import OPERATIONS
 
 pytestmark = pytest.mark.slow
@@ -290,7 +290,7 @@ REPEATED: dict[str, Callable[[Served], Repeated]] = {
     "verify.start": lambda _: Repeated("aud", "/verify", {}),
     "recheck.start": lambda _: Repeated("aud", "/recheck", {"upto": 3}),
     "whatif.start": lambda _: Repeated("aud", "/whatif", {}),
-    "backtest.start": lambda _: Repeated("aud", "/backtest", BODIES["backtest.start"]),
+    "backtest.start": lambda _: Repeated("aud", "/backtest", EXAMPLES["backtest.start"]),
     "jobs.cancel": _cancel_job,
     "commands.run": lambda _: Repeated("kid", "/commands", {"arguments": SUBMITTING}, ProposalSubmitted),
 }
@@ -395,13 +395,15 @@ def test_a_repeated_cancellation_is_recorded_once(served: Served) -> None:
 
 def test_a_repeated_branch_or_switch_is_recorded_once(served: Served) -> None:
     created = [posted(served, "ops", "/branches", "branch-1", {"name": "plan"}) for _ in range(3)]
-    assert [(one.status_code, one.json()) for one in created] == [(201, {"name": "plan"})] * 3
+    head = created[0].json()["head"]
+    assert [(one.status_code, one.json()) for one in created] == [(201, {"name": "plan", "head": head})] * 3
     assert keyed(served, BranchCreated, "branch-1") == 1
     assert conflicts(posted(served, "ops", "/branches", "branch-1", {"name": "other"}))
     assert posted(served, "ops", "/branches", None, {"name": "plan"}).json()["code"] == "BRANCH_EXISTS"
-    for name, key in (("plan", "switch-1"), ("main", "switch-2"), ("plan", "switch-1")):
-        answer = posted(served, "ops", "/branches:switch", key, {"name": name})
-        assert (answer.status_code, answer.json()) == (200, {"active": name})
+    asked = (("plan", "switch-1"), ("main", "switch-2"), ("plan", "switch-1"))
+    answers = [posted(served, "ops", "/branches:switch", key, {"name": name}) for name, key in asked]
+    assert [(one.status_code, one.json()["active"]) for one in answers] == [(200, name) for name, _ in asked]
+    assert answers[2].json() == answers[0].json()
     assert keyed(served, BranchSwitched, "switch-1") == 1
     with served.place.realm() as realm:
         assert realm.realm().active == "main"  # the repetition of the first request switched nothing

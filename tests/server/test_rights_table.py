@@ -19,7 +19,7 @@ from worldprotocol.operations.registry import declared_operations
 from worldprotocol.server.answers import ANSWERS
 from worldprotocol.server.app import create_app
 from worldprotocol.server.call import Authorized
-from worldprotocol.server.operation_table import HANDLERS, OPERATIONS, Operation
+from worldprotocol.server.operation_table import HANDLERS, OPERATIONS, STREAMS, Operation
 from worldprotocol.server.service import RealmToServe, Service
 
 REFUSED = {"RIGHT_MISSING", "SIGN_IN_REQUIRED", "TOKEN_NOT_VALID"}
@@ -169,6 +169,7 @@ def test_the_table_the_handlers_and_the_answers_name_the_same_operations(tmp_pat
     assert set(OPERATIONS) == routes - {"openapi", "mcp", "pages", "start"}
     assert set(OPERATIONS) - declared == set(HANDLERS) == set(ANSWERS)
     assert declared.isdisjoint(HANDLERS)
+    assert {one.name for one in declared_operations().values() if one.is_stream} == set(STREAMS)
 
 
 def test_a_route_outside_of_the_table_is_refused(tmp_path: Any) -> None:

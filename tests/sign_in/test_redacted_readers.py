@@ -16,7 +16,7 @@ import pytest
 
 from tests.server.examples import EXAMPLES
 from tests.server.kiosk import handlers, kiosk
-from tests.server.served import ADMINISTRATORS, NO_TLS, PATH, Served, forked_server, founded
+from tests.server.served import ADMINISTRATORS, NO_TLS, PATH, Served, founded, serving
 from tests.server.test_rights_table import PARAMETERS
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -69,7 +69,7 @@ def prepare(log: str) -> dict[str, str]:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     place = founded(tmp_path_factory.mktemp("redacted"), server="requests_per_second = 10000\nburst = 10000")
     place.tokens |= prepare(place.log)
-    with forked_server(place) as running:
+    with serving(place) as running:
         yield running
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cli.realm import COMMAND, ROOT, CliRealm, Said, environment
+from tests.cli.realm import ROOT, CliRealm, Said
 
 
 def install(site: Path, package: str, code: str, offers: Mapping[str, str]) -> None:
@@ -36,21 +35,11 @@ def _lines(given: str, package: str) -> str:
 
 @dataclass(frozen=True)
 class RealmWithPackages(CliRealm):
-    """A folder in which ``worldctl`` runs in a new interpreter, with the packages of the folder ``site``."""
+    """A folder in which ``worldctl`` runs with the packages of the folder ``site``."""
 
     site: Path = Path()
 
     def __call__(self, *arguments: str, given: str | bytes = b"", code: int = 0, **variables: str) -> Said:
         """Run ``worldctl`` and check its exit code; no run may show a traceback."""
-        ended = subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=self.folder,
-            env=environment() | {"PYTHONPATH": f"{ROOT}{os.pathsep}{self.site}"} | variables,
-            input=given.encode() if isinstance(given, str) else given,
-            capture_output=True,
-            check=False,
-        )
-        said = Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
-        assert "Traceback" not in said.err, said.err
-        assert said.code == code, (said.code, said.out, said.err)
-        return said
+        path = f"{ROOT}{os.pathsep}{self.site}"
+        return super().__call__(*arguments, given=given, code=code, PYTHONPATH=path, **variables)

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.log.sql.statement import FORMAT, FORMAT_VERSION, LOG_SHIFT, STORE_TABLE
+from world.log.sql.statement import CLOCK_TABLE, FORMAT, FORMAT_VERSION, LOG_SHIFT, STORE_TABLE
 from world.log.store import Cursor, Store, check_format, key_range, lost_tables, newest, not_a_log, not_found
 from world.log.url import hidden_name
 
@@ -103,12 +103,12 @@ def _add_what_is_newer(store: Store) -> None:
 
     A role that may write the tables and not change them continues without it, as does one that finds the store locked.
     """
-    from world.log.tables import BESIDE, CLOCKS, creation
-
-    lacks_clocks = store.keeps_clocks and CLOCKS.name not in _tables(store)
+    lacks_clocks = store.keeps_clocks and CLOCK_TABLE not in _tables(store)
     store.links_heads = store.has_linked_heads()
     if store.links_heads and not lacks_clocks:
         return
+    from world.log.tables import BESIDE, creation
+
     with suppress(RefusedError):
         with store.migrating() as cursor:
             if lacks_clocks:

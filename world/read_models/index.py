@@ -31,6 +31,7 @@ from world.log import LoggedEvent, ViewCursor
 from world.model.canonical_json import canonical_text, read_json
 from world.read_models.checkpoints import checkpoints
 from world.read_models.index_sql.queries import LATER_INDEXES, PLACES_AT_ONCE, history_query, history_rows, statement
+from world.read_models.index_sql.row_writing import write_rows
 from world.read_models.request_keys import HAS_VERIFIED, request_of
 from world.state.realm_state import LANDMARKS
 
@@ -127,10 +128,6 @@ class IndexRows:
 
     def write(self, cursor: ViewCursor) -> None:
         """Write all collected changes and clear the collector."""
-        from world.read_models.index_sql.index_statements import (
-            write_rows,
-        )  # with SQLAlchemy, which readers do not need
-
         write_rows(
             cursor,
             [

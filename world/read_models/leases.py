@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 Shown = Callable[[str], str]
+
+KEY_BYTES: Final = 32
+"""Bytes of a key that digests of resources are made with."""
 """Returns the displayed form of a resource: its text, or a digest."""
 
 DIGITS: Final = 16

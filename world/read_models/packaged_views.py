@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, Self
 
-from sqlalchemy import MetaData
-
 from world.code.references import offered
 from world.code.time_limit import TimeLimit
 from world.error_codes import ErrorCode
@@ -288,6 +286,8 @@ def _check(view: Any) -> None:
     Raises:
         RefusedError: ``INVALID_VIEW``.
     """
+    from sqlalchemy import MetaData  # which takes long to import, and is needed where a package has a view
+
     name = getattr(view, "name", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _invalid(name, "its name has to be up to 40 lower-case letters, digits and _")

@@ -35,7 +35,42 @@ class LazyCommand:
         return found
 
 
-SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
+@dataclass(frozen=True, slots=True)
+class DerivedCommands:
+    """A command of operations that is not loaded yet, or a group of such.
+
+    Args:
+        name: the first word of the command.
+        subject: module of ``worldprotocol.operations``.
+        short: one line of help for the list of commands.
+        where: further commands of the group, as for ``LazyCommand``; empty where all are derived.
+    """
+
+    name: str
+    subject: str
+    short: str
+    where: str = ""
+
+    def load(self) -> click.Command:
+        """Import the operations and derive the command."""
+        from worldprotocol.cli.derived import add_commands, command_of, operations_with_commands
+        from worldprotocol.cli.support.command_context import Group
+
+        if self.where:
+            group = LazyCommand(self.where, self.short).load()
+            assert isinstance(group, click.Group)
+            return add_commands(group, self.subject)
+        for one in operations_with_commands(self.subject):
+            if one.command is not None and one.command.words == self.name:
+                return command_of(one, self.name)
+        return add_commands(Group(self.name, help=self.short), self.subject)
+
+
+def _derived(*commands: DerivedCommands) -> dict[str, DerivedCommands]:
+    return {one.name: one for one in commands}
+
+
+SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand | DerivedCommands]]] = {
     "Act": {
         "init": LazyCommand("admin.init:init", "Found a realm: world.toml and a log."),
         "new": LazyCommand("admin.new:new", "Write a running project from a template."),
@@ -45,13 +80,17 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "project": LazyCommand("act.project:project", "Hand source events to the projections, which select intents."),
         "inbox": LazyCommand("look.inbox:inbox", "List the proposals that wait for people."),
         "decide": LazyCommand("act.decide:decide", "Answer a proposal that waits for people."),
-        "branch": LazyCommand("admin.branch:branch", "List, create and switch branches."),
+        **_derived(DerivedCommands("branch", "acting.branches", "List, create and switch branches.")),
         "settle": LazyCommand("act.settle:settle", "Do what is due: time-outs, abandoned executions and runs."),
         "resolve": LazyCommand("act.stuck:resolve", "Say what became of an effect in doubt."),
         "cancel": LazyCommand("act.stuck:cancel", "Cancel a proposal."),
         "adopt": LazyCommand("act.adopt:adopt", "Adopt a changed domain, on purpose."),
         "dev": LazyCommand("act.dev:dev", "Run a program that adopts its changes, and restart it on change."),
-        "lease": LazyCommand("lease.lease:lease", "Acquire, keep, give back, revoke and list leases."),
+        **_derived(
+            DerivedCommands(
+                "lease", "acting.leases", "Acquire, keep, give back, revoke and list leases.", "lease.lease:lease"
+            )
+        ),
         "run": LazyCommand("run.run:run", "Run a command under leases, held to what it declares."),
         "worker": LazyCommand("run.worker:worker", "Claim offered effects and perform them."),
         "feed": LazyCommand("run.feed:feed", "Deliver events to other programs, and show how far each feed is."),
@@ -80,7 +119,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "bisect": LazyCommand("look.bisect:bisect", "Find the first world in which something holds."),
         "trace": LazyCommand("look.trace:trace", "Draw the way from a source event to its worlds, or back."),
         "blame": LazyCommand("look.blame:blame", "Show the origin of each value below a path."),
-        "waits": LazyCommand("look.waits:waits", "Show which requests wait for which leases."),
+        **_derived(DerivedCommands("waits", "acting.leases", "Show which requests wait for which leases.")),
         "explain": LazyCommand("look.explain:explain", "Explain a proposal rule by rule, or a verdict about leases."),
         "worlds": LazyCommand("look.worlds:worlds", "Draw the lineage of worlds as a tree."),
         "report": LazyCommand("look.report:report", "Write what happened as one HTML page, for the record."),
@@ -106,7 +145,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
 }
 """All commands by section, in the order in which --help lists them."""
 
-COMMANDS: Final[Mapping[str, LazyCommand]] = {name: entry for part in SECTIONS.values() for name, entry in part.items()}
+COMMANDS: Final[Mapping[str, LazyCommand | DerivedCommands]] = {
+    name: entry for part in SECTIONS.values() for name, entry in part.items()
+}
 
 
 class LazyGroup(click.Group):
@@ -137,7 +178,7 @@ class LazyGroup(click.Group):
         """List the commands by section, from the table and the names that packages offer."""
         packaged = _packaged()
         width = max(map(len, [*COMMANDS, *packaged]))
-        sections: dict[str, Mapping[str, LazyCommand | PackagedCommand]] = {**SECTIONS}
+        sections: dict[str, Mapping[str, LazyCommand | DerivedCommands | PackagedCommand]] = {**SECTIONS}
         if packaged:
             sections["From packages"] = packaged
         for title, entries in sections.items():

@@ -2,7 +2,7 @@
 
 HTTP endpoints and the API description are derived from the declarations (``worldprotocol.server.endpoints``). A module
 of a subject (``leases``, ``access``) imports the engine inside of its functions, so that importing it costs little.
-Source: docs/architecture.md, "Operations".
+Source: docs/contributing.md, "An HTTP endpoint, or a command on it".
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from worldprotocol.operations.declaring import (
     AnswerForm,
     Awaited,
     Example,
+    InHeader,
+    MediaContent,
+    MediaType,
+    Negotiated,
     Operation,
     Paged,
     RequestForm,
@@ -25,6 +29,10 @@ __all__ = [
     "AnswerForm",
     "Awaited",
     "Example",
+    "InHeader",
+    "MediaContent",
+    "MediaType",
+    "Negotiated",
     "Operation",
     "OperationCall",
     "Paged",

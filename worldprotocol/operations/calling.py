@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from msgspec import ValidationError, convert, to_builtins
 
@@ -14,13 +15,19 @@ from worldprotocol.operations.declaring import AnswerForm, Declared, RequestForm
 if TYPE_CHECKING:
     from world.clock import Clock
     from world.events.verification import Verification
+    from world.read_models.leases import Shown
     from world.state.realm_view import RealmView
     from worldprotocol.api.lookup.past_views import PastViews
     from worldprotocol.api.lookup.point_in_time import PointInTime
     from worldprotocol.api.realm import Realm
+    from worldprotocol.export.cloud_events import CloudEvents
+    from worldprotocol.export.proofs.checkpoint import Checkpoint
+    from worldprotocol.export.proofs.note import SigningKey
+    from worldprotocol.operations.acting.agents import CallsOfAgents
+    from worldprotocol.operations.jobs import KeptJobs
     from worldprotocol.operations.visibility import Redactions, Visibility
 
-__all__ = ["OpenRealm", "OperationCall", "invalid", "perform", "read_request"]
+__all__ = ["OpenRealm", "OperationCall", "invalid", "new_digests", "perform", "read_request"]
 
 Q = TypeVar("Q", bound=RequestForm)
 A = TypeVar("A", bound=AnswerForm)
@@ -31,7 +38,6 @@ _AT: Final = " - at `$"
 class OpenRealm(Protocol):
     """An open realm, with what its calls share: redactions, and states in the past.
 
-
     ``name`` is that under which it is served.
     """
 
@@ -39,6 +45,29 @@ class OpenRealm(Protocol):
     realm: Realm
     redactions: Redactions
     past: PastViews
+
+    def resource_digests(self) -> Shown:
+        """Return what shows a resource by its digest."""
+
+
+class ServedRealm(OpenRealm, Protocol):
+    """An open realm of a server, which signs its checkpoints, runs its jobs, and takes calls of coding agents."""
+
+    @property
+    def signed(self) -> Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]:
+        """Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
+
+    @property
+    def cloud_events(self) -> CloudEvents:
+        """The events of the log as CloudEvents."""
+
+    @property
+    def jobs(self) -> KeptJobs:
+        """The jobs of the realm."""
+
+    @property
+    def agents(self) -> CallsOfAgents | None:
+        """How it takes calls of coding agents; None where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +81,8 @@ class OperationCall:
         visibility: what the caller may read.
         clock: the clock.
         recording: the realm as it records what this request writes; None where it records the caller without a key.
+        key: key of the request, for an operation that finds by itself what an equal one recorded (``is_keyed``).
+        made_id: id of what the request makes, by which that is found meanwhile (``interim``); None is any.
     """
 
     hosted: OpenRealm
@@ -60,6 +91,8 @@ class OperationCall:
     visibility: Visibility
     clock: Clock
     recording: Realm | None = None
+    key: str | None = None
+    made_id: str | None = None
 
     @property
     def actor_id(self) -> str:
@@ -70,6 +103,11 @@ class OperationCall:
     def realm(self) -> Realm:
         """The realm, which records the verification of this caller with what it writes."""
         return self.hosted.realm.as_caller(self.verified) if self.recording is None else self.recording
+
+    @property
+    def served(self) -> ServedRealm:
+        """The realm as a server has it, for the operations that only servers perform."""
+        return cast("ServedRealm", self.hosted)
 
     def left_out(self) -> dict[str, int]:
         """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
@@ -121,6 +159,8 @@ def perform(operation: Declared[Q, A], call: OperationCall, request: Q, key: str
 
     if key is None:
         return operation.run(call, request)
+    if operation.is_keyed:
+        return operation.run(replace(call, key=key), request)
     caller, again = keyed(call.verified, key, operation.name, to_builtins(request), operation.unhashed), operation.again
     if again is None:
         return operation.run(replace(call, verified=caller), request)
@@ -163,3 +203,12 @@ def invalid(path: str, words: str) -> RefusedError:
         f"The request is not valid: {path}: {words}.",
         faults=[{"path": path, "message": words}],
     )
+
+
+def new_digests() -> Shown:
+    """Return what shows a resource by a digest that no other answer has."""
+    import secrets
+
+    from world.read_models.leases import KEY_BYTES, digests
+
+    return digests(secrets.token_bytes(KEY_BYTES))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, get_origin, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 if TYPE_CHECKING:
     from world.events.verification import Right
     from worldprotocol.operations.calling import OperationCall
+    from worldprotocol.operations.commands import Command
 
 __all__ = [
     "REALM",
@@ -19,10 +21,15 @@ __all__ = [
     "Awaited",
     "Declared",
     "Example",
+    "InHeader",
+    "MediaContent",
+    "MediaType",
+    "Negotiated",
     "Operation",
     "Paged",
     "RequestForm",
     "Unhashed",
+    "content_version",
     "operation",
 ]
 
@@ -38,12 +45,47 @@ class AnswerForm(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """Base of answers and of what they consist of: a member without a default is always shown."""
 
 
+class MediaContent(AnswerForm, frozen=True, kw_only=True):
+    """An answer that is text or bytes in place of JSON; ``next`` is where the next part of a list begins."""
+
+    media_type: str
+    data: bytes
+    next: int | None = None
+
+
+def content_version(answer: AnswerForm) -> str:
+    """Return the version of an answer of which any difference is another version.
+
+    Args:
+        answer: the answer.
+    """
+    return sha256(answer.data if isinstance(answer, MediaContent) else json.encode(answer)).hexdigest()
+
+
+class Negotiated:
+    """Marks the member of a request that names the wanted media type, of which the default is the operation's first.
+
+    Over HTTP, it is the header field ``Accept``.
+    """
+
+
 class Unhashed:
     """Marks a member of a request that does not belong to its meaning: ``Annotated[Seconds, Unhashed]``.
 
     A repeated request may have another value of it, such as another time to wait. It is a parameter of the query, also
     where the request has a body.
     """
+
+
+class InHeader:
+    """Marks a member that is ``Unhashed``, and a field of the header of HTTP: ``Annotated[str, InHeader("name")]``.
+
+    Args:
+        name: the field.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 Q = TypeVar("Q", bound=RequestForm)
@@ -113,20 +155,41 @@ class Example(Generic[Q, A]):
 
 
 @dataclass(frozen=True, slots=True)
+class MediaType:
+    """A media type of answers besides that of the example.
+
+    Args:
+        name: its name, such as ``application/cose``.
+        kind: type of what it contains, for the API description.
+        example: an example, for the API description.
+    """
+
+    name: str
+    kind: Any
+    example: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Awaited(Generic[Q, A]):
     """What a request waits for; its member ``wait`` is the longest time, in seconds.
 
     Args:
-        stream: the stream whose events may change the answer, or what returns that of a request.
+        stream: the stream whose events may change the answer, or what returns that of a request and its answer; None
+            where it is not the log that changes it.
         is_done: whether an answer to a request is what it waits for.
+        again: returns the answer as it is now; None performs the request again.
+        pause_s: returns the time after which time alone may change the answer, of a longest time, both in seconds; None
+            where only events do.
     """
 
-    stream: str | Callable[[Q], str]
+    stream: str | Callable[[Q, A], str] | None
     is_done: Callable[[Q, A], bool]
+    again: Callable[[OperationCall, Q, A], A] | None = None
+    pause_s: Callable[[OperationCall, float], float] | None = None
 
-    def stream_of(self, request: Q) -> str:
-        """Return the stream whose events may change the answer to a request."""
-        return self.stream if isinstance(self.stream, str) else self.stream(request)
+    def stream_of(self, request: Q, answer: A) -> str | None:
+        """Return the stream whose events may change the answer to a request; None for none."""
+        return self.stream(request, answer) if callable(self.stream) else self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +198,15 @@ class Paged:
 
     Args:
         rows: member of the answer with the rows.
-        cursor: member of the request that takes ``next`` of the answer before.
+        cursor: member of the request that takes ``next`` of the answer before, or what returns that of a request.
     """
 
     rows: str
-    cursor: str
+    cursor: str | Callable[[Any], str]
+
+    def cursor_of(self, request: Any) -> str:
+        """Return the member of a request that takes ``next`` of the answer before."""
+        return self.cursor if isinstance(self.cursor, str) else self.cursor(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +220,20 @@ class Declared(Operation, Generic[Q, A]):
         example: a request and its answer.
         again: answer of a repeated request, from the events that the first one recorded; None repeats a write that
             finds by itself that nothing is left to do.
+        is_keyed: whether it finds by itself what an equal request recorded; the key is in ``call.key``.
+        interim: returns what a request that takes longer than its ``within`` has made so far, which has the id
+            ``call.made_id``; None where that is nothing yet. Without it, such a request is refused.
         awaited: what a request waits for; None for one that does not wait.
+        location: path below the realm of what an answer shows; None for an operation whose answers have none.
         page: how the list is read in parts; None for an answer that is whole.
         etag: version of an answer; None for an operation whose answers have none.
         status: HTTP status of an answer; None is 200.
         statuses: the statuses that ``status`` may return.
+        command: the command that performs it; None for an operation without one.
+        media: further media types of answers, which are ``MediaContent`` then.
+        is_immutable: whether an answer, which is ``MediaContent``, never changes, so that callers may keep it.
+        is_immediate: whether it neither reads the log nor waits, so that a server performs it without a thread.
+        is_stream: whether what follows its answer is streamed to the caller, in a media type of ``media``.
     """
 
     request: type[Q]
@@ -165,16 +241,39 @@ class Declared(Operation, Generic[Q, A]):
     run: Run[Q, A]
     example: Example[Q, A]
     again: Again[Q, A] | None = None
+    is_keyed: bool = False
+    interim: Callable[[OperationCall, Q], A | None] | None = None
     awaited: Awaited[Q, A] | None = None
+    location: Callable[[A], str | None] | None = None
     page: Paged | None = None
     etag: Callable[[A], str] | None = None
     status: Callable[[A], int] | None = None
     statuses: tuple[int, ...] = (200,)
+    command: Command[A] | None = None
+    media: tuple[MediaType, ...] = ()
+    is_immutable: bool = False
+    is_immediate: bool = False
+    is_stream: bool = False
 
     @property
     def unhashed(self) -> frozenset[str]:
-        """Members of a request, by their names in JSON, that are marked as ``Unhashed``."""
-        return _unhashed(self.request)
+        """Members of a request, by their names in JSON, that are marked as ``Unhashed`` or ``InHeader``."""
+        return frozenset(_marked(self.request, Unhashed, InHeader))
+
+    @property
+    def negotiated(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are marked as ``Negotiated``."""
+        return frozenset(_marked(self.request, Negotiated))
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Fields of the header by the members of a request that they have."""
+        return {member: mark.name for member, mark in _marked(self.request, InHeader).items()}
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """Members of a request, by their names in JSON, that are lists, which a query names once for each value."""
+        return _lists(self.request)
 
     @property
     def is_write(self) -> bool:
@@ -183,10 +282,23 @@ class Declared(Operation, Generic[Q, A]):
 
 
 @cache
-def _unhashed(request: type[RequestForm]) -> frozenset[str]:
+def _marked(request: type[RequestForm], *kinds: type) -> dict[str, Any]:
+    """Return the marks of members of a request, which are of some kinds, by their names in JSON."""
     hints = get_type_hints(request, include_extras=True)
     members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
-    return frozenset(member for name, member in members if Unhashed in getattr(hints[name], "__metadata__", ()))
+    return {
+        member: mark
+        for name, member in members
+        for mark in getattr(hints[name], "__metadata__", ())
+        if mark in kinds or type(mark) in kinds
+    }
+
+
+@cache
+def _lists(request: type[RequestForm]) -> frozenset[str]:
+    hints = get_type_hints(request)
+    members = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return frozenset(member for name, member in members if get_origin(hints[name]) is list)
 
 
 Kind = Literal["whole", "personal"]
@@ -199,21 +311,37 @@ class OperationOptions(TypedDict, Generic[Q, A], total=False):
         kind: ``whole`` or ``personal``; see ``Operation``.
         again: see ``Declared``.
         answers: the answer of a write, and of its repetition, from the request alone; the function returns nothing.
+        is_keyed: see ``Declared``.
+        interim: see ``Declared``.
         awaited: see ``Declared``.
+        location: see ``Declared``.
         page: see ``Declared``.
         etag: see ``Declared``.
         status: see ``Declared``.
         statuses: see ``Declared``.
+        command: see ``Declared``.
+        media: see ``Declared``.
+        is_immutable: see ``Declared``.
+        is_immediate: see ``Declared``.
+        is_stream: see ``Declared``.
     """
 
     kind: Kind
     again: Again[Q, A]
     answers: Callable[[Q], A]
+    is_keyed: bool
+    interim: Callable[[OperationCall, Q], A | None]
     awaited: Awaited[Q, A]
+    location: Callable[[A], str | None]
     page: Paged
     etag: Callable[[A], str]
     status: Callable[[A], int]
     statuses: tuple[int, ...]
+    command: Command[A]
+    media: tuple[MediaType, ...]
+    is_immutable: bool
+    is_immediate: bool
+    is_stream: bool
 
 
 def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -229,7 +357,7 @@ def _answering(function: Callable[..., Any], answers: Callable[[Any], Any]) -> C
 
 def operation(
     name: str, route: str, rights: str, *, example: tuple[Q, A], **options: Unpack[OperationOptions[Q, A]]
-) -> Callable[[Run[Q, A] | Run[Q, None]], Declared[Q, A]]:
+) -> Callable[[Run[Q, A] | Run[Q, A | MediaContent] | Run[Q, None]], Declared[Q, A]]:
     """Declare the decorated function as an operation; its docstring is the description, the first line the summary.
 
     Args:
@@ -246,17 +374,18 @@ def operation(
     unknown = options.keys() - OperationOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}.")
-    answers, kind = options.get("answers"), options.get("kind")
+    answers, kind, is_stream = options.get("answers"), options.get("kind"), options.get("is_stream", False)
     again = options.get("again") if answers is None else lambda _, request, __: answers(request)
     method, _, path = route.partition(" ")
     if again is not None and method != "POST":
         raise TypeError(f"{name}: `again` answers from recorded events, and only a POST records.")
     request, answer = example
     page = options.get("page")
-    if page is not None and not all(map(hasattr, (request, answer, answer), (page.cursor, page.rows, "next"))):
-        raise TypeError(f"{name}: a page needs `{page.cursor}` of requests, and `{page.rows}` and `next` of answers.")
+    cursor = "" if page is None else page.cursor_of(request)
+    if page is not None and not all(map(hasattr, (request, answer, answer), (cursor, page.rows, "next"))):
+        raise TypeError(f"{name}: a page needs `{cursor}` of requests, and `{page.rows}` and `next` of answers.")
 
-    def declare(function: Run[Q, A] | Run[Q, None]) -> Declared[Q, A]:
+    def declare(function: Run[Q, A] | Run[Q, A | MediaContent] | Run[Q, None]) -> Declared[Q, A]:
         lines = (function.__doc__ or "").strip().splitlines()
         run: Any = function if answers is None else _answering(function, answers)
         return Declared(
@@ -267,17 +396,25 @@ def operation(
             summary=lines[0].rstrip("."),
             is_whole=kind == "whole",
             is_personal=kind == "personal",
-            may_wait="awaited" in options,
+            may_wait="awaited" in options or is_stream,
             request=type(request),
             answer=type(answer),
             run=run,
             example=Example(request, answer),
             again=again,
+            is_keyed=options.get("is_keyed", False),
+            interim=options.get("interim"),
             awaited=options.get("awaited"),
+            location=options.get("location"),
             page=page,
             etag=options.get("etag"),
             status=options.get("status"),
             statuses=options.get("statuses", (200,)),
+            command=options.get("command"),
+            media=options.get("media", ()),
+            is_immutable=options.get("is_immutable", False),
+            is_immediate=options.get("is_immediate", False),
+            is_stream=is_stream,
         )
 
     return declare

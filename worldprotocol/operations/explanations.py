@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from msgspec import Meta, convert
 
 from worldprotocol.operations import AnswerForm, OperationCall, RequestForm, operation
+from worldprotocol.operations.acting.lease_requests import Granted
 from worldprotocol.operations.fields import HASH, ID, NOW, WORLD, At, NamedClaim
-from worldprotocol.operations.leases import Granted
 from worldprotocol.operations.proposals import visible_proposal
-from worldprotocol.operations.records import ACTOR, ErrorForm, GivenAnswer, ProposalStatus
-from worldprotocol.operations.rulings import ExplainedRule, ExplainedRuling, RulingPolicy
+from worldprotocol.operations.records import (
+    ACTOR,
+    ErrorForm,
+    ExplainedRule,
+    ExplainedRuling,
+    GivenAnswer,
+    ProposalStatus,
+    RulingPolicy,
+)
 
 if TYPE_CHECKING:
     from world.read_models.trace import TraceStep

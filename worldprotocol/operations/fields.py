@@ -25,7 +25,10 @@ __all__ = [
     "Reason",
     "Seconds",
     "ShownHistory",
+    "Ttl",
     "recorded",
+    "shown_retry",
+    "shown_time",
 ]
 
 ID: Final = "0190f0e4c3b24a6d8f5e2b1a9c7d6e50"
@@ -38,6 +41,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Ids = Annotated[list[Name], Meta(min_length=1, max_length=1_000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=10_000, description="Why; the log keeps it.")]
 Position = Annotated[int, Meta(ge=0, le=2**53)]
+Ttl = Annotated[int, Meta(ge=1, description="Time to live without a heartbeat, in ms.")]
 Seconds = Annotated[float, Meta(ge=0, le=3_600)]
 Limit = Annotated[int, Meta(ge=1, le=500, description="Most entries of the answer.")]
 History = Annotated[bool, Meta(description="Add the events of the proposal, as the log holds them.")]
@@ -45,9 +49,9 @@ ShownHistory = Annotated[History, Unhashed]
 At = Annotated[
     str,
     Meta(
-        min_length=1,
         max_length=200,
         description="A point in the past: a position, the id of a world or proposal, a branch, HEAD, or a time.",
+        extra={"metavar": "POSITION|WORLD|PROPOSAL|BRANCH|HEAD|TIME"},
     ),
 ]
 
@@ -79,3 +83,15 @@ def recorded(event: Any) -> EventForm:
 
     form = event_form(event)
     return EventForm(topic=form["topic"], schema_version=form["schemaVersion"], state=form["state"])
+
+
+def shown_time(at_ms: int | None) -> str:
+    """Return a time in ms since 1970 as people see it; None is empty."""
+    from worldprotocol.api.proposal_summary import moment
+
+    return moment(at_ms)
+
+
+def shown_retry(at_ms: int, *, is_due: bool) -> str:
+    """Return when a proposal is tried again, as people see it; the time is in ms since 1970."""
+    return "by the next command that acts" if is_due else f"from {shown_time(at_ms)} on"

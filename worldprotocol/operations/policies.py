@@ -11,8 +11,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.operations import AnswerForm, OperationCall, Paged, RequestForm, operation
 from worldprotocol.operations.fields import HASH, NOW, WORLD, At, AtPoint, Limit, Name, Position, Reason
-from worldprotocol.operations.records import ACTOR, ScopeForm, VerdictWord
-from worldprotocol.operations.rulings import ExplainedRule, ExplainedRuling, RulingPolicy
+from worldprotocol.operations.records import ACTOR, ExplainedRule, ExplainedRuling, RulingPolicy, ScopeForm, VerdictWord
 
 RECENT: Final = 10_000
 """Events at the end of the log in which the use of a policy is counted."""

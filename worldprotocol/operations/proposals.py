@@ -128,7 +128,7 @@ def _has_come(request: ReadProposal, found: ProposalForm) -> bool:
     "proposals.read",
     "GET /proposals/{proposal_id}",
     _ALL,
-    awaited=Awaited(lambda request: request.proposal_id, _has_come),
+    awaited=Awaited(lambda request, _: request.proposal_id, _has_come),
     example=(ReadProposal(proposal_id="none"), PROPOSAL),
 )
 def read_proposal(call: OperationCall, request: ReadProposal) -> ProposalForm:
@@ -203,10 +203,20 @@ class ChangedProposal(RequestForm, frozen=True, kw_only=True):
 
 def _changed(call: OperationCall, request: ChangedProposal, _: Sequence[Any] = ()) -> ProposalForm:
     """Return a proposal as it is after a request, or after an equal one."""
-    realm = call.hosted.realm
-    shown = realm.proposal(request.proposal_id).to_wire()
-    if request.history:
-        shown["history"] = call.visibility.history(realm.log.stream(request.proposal_id))
+    return changed_proposal(call, call.hosted.realm.proposal(request.proposal_id), history=request.history)
+
+
+def changed_proposal(call: OperationCall, proposal: Proposal, *, history: bool) -> ProposalForm:
+    """Return a proposal that the caller has just changed.
+
+    Args:
+        call: the call.
+        proposal: the proposal.
+        history: add its events.
+    """
+    shown = proposal.to_wire()
+    if history:
+        shown["history"] = call.visibility.history(call.hosted.realm.log.stream(proposal.proposal_id))
     return convert(shown, ProposalForm)
 
 

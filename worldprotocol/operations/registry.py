@@ -12,21 +12,24 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, Final
 
+from msgspec.json import Decoder
+
 from worldprotocol.operations.declaring import Declared
 
 __all__ = ["GROUP", "SUBJECTS", "declared_operations"]
 
 GROUP: Final = "worldprotocol.operations"
 SUBJECTS: Final = (
-    *("realms", "proposals", "explanations", "inbox", "worlds", "branches"),
-    *("leases", "runs", "policies", "access"),
+    *("realms", "names", "acting.intents", "proposals", "explanations", "inbox", "worlds", "acting.branches"),
+    *("acting.leases", "acting.lease_requests", "acting.effects", "acting.calls", "acting.sessions"),
+    *("runs", "policies", "access", "log", "proofs", "jobs"),
 )
 """Modules of this package with the operations of the product."""
 
 
 @cache
 def declared_operations() -> dict[str, Declared[Any, Any]]:
-    """Return all operations by name, in the order of declaration.
+    """Return all operations by name, in the order of declaration; threads may convert to their types at once.
 
     Raises:
         ValueError: two have one name, or one method and path.
@@ -40,6 +43,8 @@ def declared_operations() -> dict[str, Declared[Any, Any]]:
         if earlier is not None:
             raise ValueError(f"The operations {earlier.name} and {one.name} have one name, or one method and path.")
         found[one.name] = one
+        for kind in (one.request, one.answer):
+            Decoder(kind)  # msgspec learns a type at its first use, and crashes where two threads are the first ones
     return found
 
 

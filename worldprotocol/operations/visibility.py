@@ -105,6 +105,14 @@ class Visibility:
         self.reads_all = "auditor" in rights or reader is not None
         self.rules = () if reader is None or "auditor" in rights else tuple(reader.redaction or ())
 
+    @classmethod
+    def of_everything(cls, realm: RealmView, verified: Verification, redactions: Redactions) -> Visibility:
+        """Return the visibility of who has the log itself, and may read all of it."""
+        made = cls.__new__(cls)
+        made._realm, made._actor_id, made._redactions = realm, verified.actor_id or "", redactions
+        made.is_visitor, made.rights, made.reads_all, made.rules = False, {}, True, ()
+        return made
+
     def check_whole(self) -> None:
         """Refuse a reader with redaction what is made of many events.
 

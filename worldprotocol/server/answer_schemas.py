@@ -12,9 +12,7 @@ __all__ = [
     "ID",
     "INT",
     "OBJECT",
-    "RUN_TERMS",
     "TEXT",
-    "WORLD",
     "Schema",
     "array",
     "or_null",
@@ -51,7 +49,6 @@ def ref(name: str) -> Schema:
 
 
 ID: Final = "0198b2c4-6f3e-7a10-8c55-2f6d1f0a9b01"
-WORLD: Final = "9f" * 32
 HASH: Final = "5b" * 32
 ACTOR: Final = {"actorId": "bot", "kind": "agent"}
 
@@ -63,34 +60,3 @@ HOOK_ANSWER: Final = {
     }
 }
 """Example of the answer to a hook of Claude Code."""
-
-RUN_TERMS: Final[tuple[Schema, Any]] = (
-    shape(
-        "backup",
-        proposalId=TEXT,
-        agentId=TEXT,
-        text=TEXT,
-        cwd=TEXT,
-        isConfined=FLAG,
-        boundary=or_null(TEXT),
-        scope=array(OBJECT),
-        backup=or_null(TEXT),
-        ignoresCase=FLAG,
-        ignoresNormalForm=FLAG,
-        workspace=OBJECT,
-    ),
-    {
-        "proposalId": ID,
-        "agentId": "claude",
-        "text": "make",
-        "cwd": "/project",
-        "isConfined": True,
-        "boundary": "namespaces",
-        "scope": [{"predicate": "MUTATES", "resource": "FILE:/*"}],
-        "backup": None,
-        "ignoresCase": False,
-        "ignoresNormalForm": False,
-        "workspace": {"root": "/project"},
-    },
-)
-"""What the run of an allowed shell command receives."""

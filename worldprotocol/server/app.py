@@ -12,23 +12,17 @@ from worldprotocol.operations.declaring import Declared
 from worldprotocol.server import problems
 from worldprotocol.server.call import OperationRoute
 from worldprotocol.server.endpoints import endpoint
-from worldprotocol.server.governed import calls, command_runs  # noqa: F401
 from worldprotocol.server.governed.mcp_endpoint import mcp_routes
 from worldprotocol.server.limits import RequestLimit
 from worldprotocol.server.metrics import Counted
 from worldprotocol.server.openapi import describe
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.operations import (  # noqa: F401  # they declare the handlers of the operations
-    acting,
-    audit,
     commands,
-    effects,
     hooks,
     jobs,
     log,
     realms,
-    sessions,
-    tiles,
 )
 from worldprotocol.server.pages.application import create_pages, start_page
 from worldprotocol.server.service import Service

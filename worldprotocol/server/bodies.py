@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
-    "CallToBegin",
-    "ClaimedEffect",
     "CommandToRun",
-    "EffectResultToRecord",
-    "EffectsToClaim",
-    "IntentToSubmit",
-    "IntentWithOptions",
-    "IssuedIntent",
     "Name",
-    "RunToBegin",
-    "RunToContinue",
-    "RunToEnd",
-    "SessionToEnd",
-    "SessionsToRenew",
-    "SignatureOfIntent",
-    "SourceToProject",
     "StrictBody",
 ]
 
@@ -32,7 +18,6 @@ REPORTED: Final = 5
 
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 Word = Annotated[str, Field(max_length=1_000_000)]
-Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
 class StrictBody(BaseModel):
@@ -49,94 +34,6 @@ class StrictBody(BaseModel):
             return value
         unknown = islice((name for name in value if name not in names), REPORTED)
         return {name: value[name] for name in (*(one for one in names if one in value), *unknown)}
-
-
-class _Submission(StrictBody):
-    """How an intent is submitted; `baseWorld` without `branch` is a fork, and needs the right to read all."""
-
-    branch: Name | None = None
-    baseWorld: Name | None = None  # noqa: N815  # wire form
-    forkName: Name | None = None  # noqa: N815
-    allowFailedBase: bool = False  # noqa: N815
-    trace: dict[str, Any] | None = None
-    executionKey: Name | None = None  # noqa: N815
-
-
-class IntentToSubmit(_Submission):
-    """An intent of the caller, which the server issues."""
-
-    type: Name
-    input: Any = None
-    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
-    note: str | None = None
-    continueOpen: Annotated[  # noqa: N815
-        bool, Field(description="Return the open, undecided proposal of the same intentKey, where there is one.")
-    ] = False
-
-
-class SignatureOfIntent(StrictBody):
-    """A signature of an IntentInstance by a registered key of its actor (docs/server.md, Signed intents)."""
-
-    keyId: Name  # noqa: N815
-    issuedAt: Annotated[int, Field(ge=0, le=2**53)]  # noqa: N815
-    signature: Name
-
-
-class IssuedIntent(StrictBody):
-    """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
-
-    body: dict[str, Any]
-    intentId: Name  # noqa: N815
-    intentKey: Name  # noqa: N815
-    meta: dict[str, Any]
-    signature: SignatureOfIntent | None = None
-
-
-class IntentWithOptions(_Submission):
-    """An IntentInstance that the caller issued, and how it is submitted."""
-
-    intent: IssuedIntent
-
-
-class SourceToProject(_Submission):
-    """A source event, projected for the caller."""
-
-    kind: Literal["ui", "api", "agent", "system"]
-    eventId: Name  # noqa: N815
-    payload: Any = None
-    occurredAt: int | None = None  # noqa: N815
-
-
-class EffectsToClaim(StrictBody):
-    """What a worker performs: types of effects (absent, all), and the workspaces that it has; and its name.
-
-    `proposalId` limits the claim to the effects of one proposal.
-    """
-
-    worker: Name
-    proposalId: Name | None = None  # noqa: N815
-    types: Annotated[list[Name], Field(max_length=1_000)] | None = None
-    workspaces: Annotated[list[Name], Field(max_length=100)] = []
-
-
-class ClaimedEffect(StrictBody):
-    """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
-
-    claim: dict[str, Any]
-
-
-class EffectResultToRecord(StrictBody):
-    """The result of an effect that the caller claimed."""
-
-    claim: dict[str, Any]
-    report: dict[str, Any]
-
-
-class FoundEffect(StrictBody):
-    """What the caller found out about an effect in doubt, as the answer to `GET /effects/doubts` has it."""
-
-    doubt: dict[str, Any]
-    report: dict[str, Any]
 
 
 class TerminalOfCaller(StrictBody):
@@ -162,80 +59,3 @@ class CommandToRun(StrictBody):
     files: Annotated[dict[Word, str], Field(max_length=1_000)] = {}
     stdin: str | None = None
     terminal: TerminalOfCaller | None = None
-
-
-class CallToBegin(StrictBody):
-    """A call of a tool that the caller is about to make; its key is the ``Idempotency-Key``.
-
-    With ``claim`` false, it is only asked whether the call may be begun.
-    """
-
-    action: Name
-    input: dict[str, Any]
-    claim: bool = True
-    scope: Annotated[list[Name], Field(max_length=10_000)] = []
-    trace: dict[str, Any] | None = None
-    branch: Name | None = None
-    attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
-
-
-class SessionsToRenew(StrictBody):
-    """Sessions of the caller's agents whose processes are there.
-
-    `moves`: whether one that another server holds moves to the one that answers.
-    """
-
-    sessions: Annotated[list[Name], Field(max_length=1_000)]
-    moves: bool = False
-
-
-class SessionToEnd(StrictBody):
-    """A session whose program has ended; `noticedBy` is how that was noticed.
-
-    `endedAt`: when it ended by the clock of the server (`now` of a renewal), ms since 1970. Calls that were begun later
-    are those of a program that continues the session, and stay. Without it, the time is that of the request.
-    """
-
-    session: Name
-    noticedBy: Literal["process"] = "process"  # noqa: N815
-    endedAt: int | None = Field(default=None, ge=0, le=2**53)  # noqa: N815
-
-
-class RunByKey(StrictBody):
-    """The run of a shell command, by the key of its call."""
-
-    key: Name
-
-
-class RunToContinue(RunByKey):
-    """A run that asks whether it continues; one whose command has ended asks what others changed meanwhile.
-
-    `moves`: whether one that another server holds moves to the one that answers.
-    """
-
-    isEnding: bool = False  # noqa: N815
-    moves: bool = False
-
-
-class RunToBegin(RunByKey):
-    """The run of a shell command that is about to begin: the text it was given, and the boundary that it found."""
-
-    text: Word
-    boundary: Literal["namespaces", "container", "none"]
-    isUnconfined: bool = False  # noqa: N815
-
-
-class RunToEnd(RunByKey):
-    """How the run of a shell command ended: by an exit code, or a code and a reason; and what was observed.
-
-    ``isWithin`` says of a violation that it only concerned files of the workspace.
-    """
-
-    exitCode: int | None = None  # noqa: N815
-    code: Annotated[str, Field(pattern="^[A-Z_]{1,64}$")] | None = None
-    reason: Annotated[str, Field(max_length=10_000)] = ""
-    heldBy: Annotated[list[Name], Field(max_length=20)] = []  # noqa: N815
-    changed: Annotated[list[Word], Field(max_length=1_000)] = []
-    isWithin: bool = False  # noqa: N815
-    observed: Annotated[list[dict[str, Any]], Field(max_length=10_000)] = []
-    violations: Annotated[list[dict[str, Any]], Field(max_length=1_000)] = []

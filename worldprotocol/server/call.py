@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import orjson
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Header, Request, Response
 from fastapi.routing import APIRoute
 
 from world.error_codes import ErrorCode
@@ -22,6 +22,7 @@ from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.json_text import as_text
 from worldprotocol.operations import OperationCall
+from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.request_body import body_of
@@ -33,6 +34,7 @@ __all__ = [
     "COUNTED",
     "Authorized",
     "Call",
+    "Key",
     "OperationRoute",
     "address_of",
     "answer",
@@ -43,6 +45,7 @@ __all__ = [
     "counted_failure",
     "operation_of",
     "service_of",
+    "timed_out",
     "visitor",
 ]
 
@@ -114,6 +117,14 @@ class Call(OperationCall):
         except TimeoutError:
             running.add_done_callback(retrieve)
             raise timed_out(self.service) from None
+
+    async def perform(self, operation: Declared[Any, Any], run: Callable[[], R]) -> R:
+        """Return the result of a call of an operation, in a thread unless it is immediate.
+
+        Raises:
+            RefusedError: as ``run``.
+        """
+        return run() if operation.is_immediate else await self.run(run)
 
 
 def timed_out(service: Service) -> RefusedError:
@@ -347,6 +358,15 @@ async def verified_somewhere(service: Service, request: Request) -> list[tuple[H
 
 Authorized = Annotated[Call, Depends(authorize)]
 """The call of a request, for handlers."""
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Key of the request, one of the actor's; a repeated request has one effect.",
+    ),
+]
+"""The key of a request, for handlers."""
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -15,8 +15,9 @@ import asyncio
 import logging
 import threading
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -262,19 +263,40 @@ class LogWatch:
             is_done: whether there is nothing to wait for.
             timeout_s: longest wait, in seconds.
         """
+        async with aclosing(self.changes(stream, timeout_s)) as changes:
+            async for _ in changes:
+                found = await self._threads.run(read)
+                if is_done(found):
+                    break
+        return found
+
+    async def changes(
+        self, stream: str, timeout_s: float, pause_s: Callable[[float], float] | None = None
+    ) -> AsyncGenerator[None]:
+        """Yield at once and after each change, until a time is over or the watch ends.
+
+        Args:
+            stream: the stream with the events that are changes.
+            timeout_s: the time, in seconds.
+            pause_s: returns the time until a change that no event records, of a longest time, both in seconds; it is
+                called in the pool of threads. None where there are none.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         with self.waiting(stream) as changed:
             while True:
                 changed.clear()
-                found = await self._threads.run(read)
-                if is_done(found) or self._is_closed:
-                    return found
+                yield
+                left = end - loop.time()
+                if left <= 0 or self._is_closed:
+                    return
+                pause = left if pause_s is None else min(left, await self._threads.run(partial(pause_s, left)))
                 try:
-                    async with asyncio.timeout_at(end):
+                    async with asyncio.timeout(pause):
                         await changed.wait()
                 except TimeoutError:
-                    return found
+                    if pause_s is None:
+                        return
 
     async def events(self, after: int, topics: Collection[str] | None = None) -> AsyncIterator[list[LoggedEvent]]:
         """Yield the events after a position in order, without end, in batches; ends when it is closed.

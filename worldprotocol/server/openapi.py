@@ -8,15 +8,13 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from msgspec import defstruct, structs, to_builtins
-from msgspec.json import schema_components
+from msgspec.json import decode, schema_components
 
 from worldprotocol.api.remote.realm_names import NAME
-from worldprotocol.export.cloud_events import BATCH_TYPE
-from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.declaring import Declared, MediaContent
 from worldprotocol.operations.registry import declared_operations
-from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
-from worldprotocol.server.audit_answers import CLOUD_EVENTS
-from worldprotocol.server.endpoints import IDEMPOTENCY_KEY
+from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS
+from worldprotocol.server.endpoints import IDEMPOTENCY_KEY, LAST_EVENT_ID
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.problems import MEDIA_TYPE
 from worldprotocol.server.sign_in import KEY_ID, SIGNED
@@ -24,23 +22,10 @@ from worldprotocol.server.sign_in import KEY_ID, SIGNED
 __all__ = ["describe", "request_of"]
 
 TEXT_TYPES: Final = {
-    "log.stream": "text/event-stream",
-    "verify.stream": "text/event-stream",
-    "jobs.stream": "text/event-stream",
-    "checkpoint.read": "text/plain",
     "commands.run": "application/x-ndjson",
-    "tiles.read": "application/octet-stream",
-    "tiles.entries": "application/octet-stream",
     "server.metrics": "text/plain",
 }
 """Media types of answers that are not JSON."""
-
-_COSE: Final = {"application/cose": {"schema": {"type": "string"}, "example": "a COSE Receipt (RFC 9942)"}}
-MORE: Final[dict[str, dict[str, Any]]] = {
-    "log.read": {BATCH_TYPE: {"schema": CLOUD_EVENTS[0], "example": CLOUD_EVENTS[1]}},
-    **dict.fromkeys(("receipts.read", "receipts.find", "proofs.consistency"), _COSE),
-}
-"""Further media types of answers, which a parameter or the header field ``Accept`` chooses."""
 
 PROBLEMS: Final = {
     "400": "The request is not valid.",
@@ -152,19 +137,18 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
     """Add security, answers, problems and examples to an operation."""
     if isinstance(operation, Declared):
         described.update(request_of(operation))
-        schema, example = _answer_of(operation)
+        content = _content_of(operation)
         statuses = operation.statuses if operation.etag is None else (*operation.statuses, 304)
     else:
         schema, example = ANSWERS[operation.name]
-        statuses = STATUSES.get(operation.name, (200,))
-    media = TEXT_TYPES.get(operation.name, "application/json")
+        media = TEXT_TYPES.get(operation.name, JSON)
+        content = {media: {"schema": schema, "example": example}}
+        statuses = (200,)
     responses: dict[str, Any] = {}
     for status in statuses:
         responses[str(status)] = {"description": operation.summary}
         if status != 304:
-            responses[str(status)]["content"] = {media: {"schema": schema, "example": example}} | MORE.get(
-                operation.name, {}
-            )
+            responses[str(status)]["content"] = content
             if links := _links_of(operation.name):
                 responses[str(status)]["links"] = links
     problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in PROBLEMS}
@@ -214,58 +198,90 @@ IF_NONE_MATCH: Final = {
 """The header field of requests whose answers have a version."""
 
 
-def _schemas() -> tuple[dict[type, str], dict[str, Any]]:
-    """Return the names of the schemas of requests and answers, and the schemas by name."""
+RESUMED: Final = {
+    "name": LAST_EVENT_ID.title().replace("Id", "ID"),
+    "in": "header",
+    "required": False,
+    "description": "Position of the last event that the caller has, in place of `after`.",
+    "schema": {"type": "string"},
+}
+"""The header field with which a stream continues."""
+
+
+def _schemas() -> tuple[dict[Any, Any], dict[str, Any]]:
+    """Return the schemas of requests and answers, and the schemas that they refer to by name."""
     operations = declared_operations().values()
-    return _schemas_of(tuple(dict.fromkeys(kind for one in operations for kind in (one.request, one.answer))))
+    kinds = [kind for one in operations for kind in (one.request, *(media.kind for media in one.media))]
+    kinds += [one.answer for one in operations if one.answer is not MediaContent and not one.is_stream]
+    return _schemas_of(tuple(dict.fromkeys(kinds)))
 
 
 @cache
-def _schemas_of(types: tuple[type, ...]) -> tuple[dict[type, str], dict[str, Any]]:
-    """Return the names of the schemas of types, and the schemas by name.
+def _schemas_of(types: tuple[Any, ...]) -> tuple[dict[Any, Any], dict[str, Any]]:
+    """Return the schemas of types, and the schemas that they refer to by name.
 
     Classes of one name in several packages have the names of their modules before it, as one that is named like a
     schema of the server has.
     """
     taken = [defstruct(name, ()) for name in SCHEMAS]
-    references, components = schema_components([*types, *taken], ref_template=REFERENCE)
-    names = [reference["$ref"].removeprefix(REFERENCE.format(name="")) for reference in references]
-    for name in names[len(types) :]:
-        del components[name]
-    return dict(zip(types, names, strict=False)), components
+    schemas, components = schema_components([*types, *taken], ref_template=REFERENCE)
+    for schema in schemas[len(types) :]:
+        del components[_name_of(schema)]
+    return dict(zip(types, schemas, strict=False)), components
+
+
+def _name_of(schema: dict[str, Any]) -> str:
+    """Return the name of the schema that a reference refers to."""
+    name: str = schema["$ref"].removeprefix(REFERENCE.format(name=""))
+    return name
 
 
 def _answer_components() -> dict[str, Any]:
     """Return the schemas that answers and parts of requests consist of, by name; those of requests are not shared."""
-    names, components = _schemas()
-    of_requests = {names[one.request] for one in declared_operations().values()}
+    schemas, components = _schemas()
+    of_requests = {_name_of(schemas[one.request]) for one in declared_operations().values()}
     return {name: schema for name, schema in components.items() if name not in of_requests}
 
 
-def _answer_of(operation: Declared[Any, Any]) -> tuple[dict[str, Any], Any]:
-    """Return schema and example of an operation's answer."""
-    names, _ = _schemas()
-    return {"$ref": REFERENCE.format(name=names[operation.answer])}, to_builtins(operation.example.answer)
+def _content_of(operation: Declared[Any, Any]) -> dict[str, Any]:
+    """Return schemas and examples of an operation's answer, by media type."""
+    schemas, _ = _schemas()
+    found = {one.name: {"schema": schemas[one.kind], "example": to_builtins(one.example)} for one in operation.media}
+    shown = operation.example.answer
+    if operation.is_stream:
+        return found
+    if not isinstance(shown, MediaContent):
+        return {JSON: {"schema": schemas[operation.answer], "example": to_builtins(shown)}, **found}
+    is_json = shown.media_type == JSON
+    example = decode(shown.data) if is_json else shown.data.decode()
+    return {shown.media_type: {"schema": {"type": "object" if is_json else "string"}, "example": example}, **found}
 
 
 def request_of(operation: Declared[Any, Any]) -> dict[str, Any]:
     """Return the parameters of an operation, and its body if it has one."""
-    names, components = _schemas()
-    schema, example = components[names[operation.request]], to_builtins(operation.example.request)
+    schemas, components = _schemas()
+    schema, example = components[_name_of(schemas[operation.request])], to_builtins(operation.example.request)
     parameters: list[dict[str, Any]] = []
     properties: dict[str, Any] = {}
+    names = {field.encode_name for field in structs.fields(operation.request)}
     for field in structs.fields(operation.request):
         name, property_ = field.encode_name, schema["properties"][field.encode_name]
+        if name in operation.negotiated:
+            continue
         if f"{{{field.name}}}" in operation.path:
             parameters.append(_parameter(field.name, "path", property_, is_required=True))
             example.pop(name, None)
+        elif name in operation.headers:
+            parameters.append(_parameter(operation.headers[name], "header", property_, is_required=False))
         elif operation.is_write and name not in operation.unhashed:
             properties[name] = property_
         else:
             parameters.append(_parameter(name, "query", property_, is_required=field.required))
             example.pop(name, None)
     if not operation.is_write:
-        return {"parameters": [*parameters, *([] if operation.etag is None else [IF_NONE_MATCH])]}
+        if operation.etag is not None:
+            parameters.append(IF_NONE_MATCH)
+        return {"parameters": [*parameters, *([RESUMED] if operation.is_stream and "after" in names else [])]}
     required = [name for name in schema.get("required", ()) if name in properties]
     body = {**schema, "properties": properties, "required": required, "additionalProperties": False}
     return {

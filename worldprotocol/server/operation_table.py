@@ -14,7 +14,7 @@ from world.events.verification import RIGHTS, Right
 from worldprotocol.operations.declaring import REALM, Operation
 from worldprotocol.operations.registry import declared_operations
 
-__all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "all_operations", "handles"]
+__all__ = ["HANDLERS", "OPERATIONS", "STREAMS", "Handlers", "Operation", "all_operations", "handles", "streams"]
 
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
 
@@ -28,7 +28,6 @@ def _in_realm(name: str, method: str, path: str, rights: tuple[Right, ...], summ
 
 _ACT: Final[tuple[Right, ...]] = ("actor",)
 _AUDIT: Final[tuple[Right, ...]] = ("auditor", "operator")
-_WORK: Final[tuple[Right, ...]] = ("worker",)
 _OPERATE: Final[tuple[Right, ...]] = ("operator",)
 
 _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver", "operator")
@@ -37,20 +36,7 @@ _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver",
 _ALL: Final = (
     Operation("realms.list", "GET", "/v1/realms", RIGHTS, "List the realms in which the caller has a right"),
     Operation("realms.identity", "GET", f"{REALM}/identity", (), "Return the id of a realm's log", is_public=True),
-    _in_realm("intents.submit", "POST", "/intents", _ACT, "Submit an intent as the caller", "waits"),
-    _in_realm("events.project", "POST", "/events", _ACT, "Project a source event to an intent of the caller", "waits"),
-    _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
-    _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
-    _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),
-    _in_realm("effects.complete", "POST", "/effects:complete", _WORK, "Record the result of a claim of the caller"),
-    _in_realm("effects.doubts", "GET", "/effects/doubts", _WORK, "List effects in doubt that a worker can look up"),
-    _in_realm("effects.found", "POST", "/effects:found", _WORK, "Record what became of an effect in doubt"),
     _in_realm("commands.run", "POST", "/commands", _COMMANDS, "Run a command of worldctl as the caller", "waits"),
-    _in_realm("calls.report", "POST", "/calls:report", _ACT, "Record the result of a call of the caller"),
-    _in_realm("calls.begin", "POST", "/calls", _ACT, "Propose a call of a tool, and claim it once allowed", "waits"),
-    _in_realm("calls.run", "POST", "/calls:run", _ACT, "Begin the run of an allowed shell command of the caller"),
-    _in_realm("calls.extend", "POST", "/calls:extend", _ACT, "Return whether a run of the caller continues"),
-    _in_realm("calls.end", "POST", "/calls:end", _ACT, "Record how a run of the caller ended"),
     _in_realm(
         "hooks.call",
         "POST",
@@ -59,33 +45,6 @@ _ALL: Final = (
         "Judge a call of a tool that a coding agent's hook sends",
         "waits",
     ),
-    _in_realm("sessions.renew", "POST", "/sessions:renew", _ACT, "Say that sessions of the caller's agents are there"),
-    _in_realm(
-        "sessions.end",
-        "POST",
-        "/sessions:end",
-        ("actor", "operator"),
-        "End the calls of a session that has ended; an actor only those of its own sessions",
-    ),
-    _in_realm("mcp.pins", "GET", "/mcp/{server}/pins", _ACT, "Return the pinned tools of an MCP server"),
-    _in_realm("log.read", "GET", "/log", READ, "Return events that meet conditions, oldest or newest first"),
-    _in_realm("log.stream", "GET", "/log/stream", READ, "Stream events as they are committed (SSE)", "waits"),
-    _in_realm("checkpoint.read", "GET", "/checkpoint", READ, "Return the tree head as a checkpoint"),
-    _in_realm("tiles.entries", "GET", "/tile/entries/{tile}", READ, "Return a bundle of entries (C2SP)", "whole"),
-    _in_realm("tiles.read", "GET", "/tile/{level}/{tile}", READ, "Return a tile of the Merkle tree (C2SP)"),
-    _in_realm("proofs.consistency", "GET", "/proof/consistency", READ, "Prove that the log only grew"),
-    _in_realm("receipts.read", "GET", "/receipts/{position}", READ, "Return the receipt of an event"),
-    _in_realm("receipts.find", "GET", "/receipts/{kind}/{subject_id}", READ, "Return the receipt of a thing by its id"),
-    _in_realm("verify.start", "POST", "/verify", _AUDIT, "Start a verification of the log"),
-    _in_realm("verify.read", "GET", "/verify", _AUDIT, "Return the newest verification"),
-    _in_realm("verify.stream", "GET", "/verify/stream", _AUDIT, "Stream the progress of a verification (SSE)", "waits"),
-    _in_realm("recheck.start", "POST", "/recheck", _AUDIT, "Start a recheck of the log", "whole"),
-    _in_realm("whatif.start", "POST", "/whatif", ("auditor",), "Start a what-if", "whole"),
-    _in_realm("backtest.start", "POST", "/backtest", ("auditor",), "Start a backtest of a policy", "whole"),
-    _in_realm("jobs.list", "GET", "/jobs", _AUDIT, "List the jobs of this server, newest first"),
-    _in_realm("jobs.read", "GET", "/jobs/{job_id}", _AUDIT, "Return a job with its result"),
-    _in_realm("jobs.stream", "GET", "/jobs/{job_id}/stream", _AUDIT, "Stream the progress of a job (SSE)", "waits"),
-    _in_realm("jobs.cancel", "POST", "/jobs/{job_id}:cancel", _AUDIT, "Cancel a job"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
     Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
@@ -141,3 +100,9 @@ HANDLERS: Final = Handlers(OPERATIONS)
 
 handles: Final = HANDLERS.declare
 """Declares the handler of an operation."""
+
+STREAMS: Final = Handlers(OPERATIONS)
+"""What streams the declared operations that do: from the call, the request and its answer."""
+
+streams: Final = STREAMS.declare
+"""Declares what streams an operation."""

@@ -13,6 +13,7 @@ from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.limits import Limits
+from world.read_models.leases import Shown
 from world.read_models.live.ended_proposals import EndedProposals
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
@@ -26,6 +27,7 @@ from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey
+from worldprotocol.operations.calling import new_digests
 from worldprotocol.operations.visibility import Redactions
 from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
@@ -131,6 +133,7 @@ class RealmToServe:
         reopen: opens the realm again, where a directory places it; returns None while it is open nowhere. None where
             it cannot be opened again.
         is_placed: whether a directory places it, so that its moves are followed.
+        resource_digests: returns what shows a resource by its digest.
     """
 
     name: str
@@ -142,6 +145,7 @@ class RealmToServe:
     run_command: RunCommand | None = None
     reopen: Callable[[], RealmToServe | None] | None = None
     is_placed: bool = False
+    resource_digests: Callable[[], Shown] = new_digests
 
 
 @dataclass(slots=True)
@@ -163,6 +167,7 @@ class HostedRealm:
     ended: EndedProposals
     jobs: RealmJobs
     probe: WriteProbe
+    resource_digests: Callable[[], Shown] = new_digests
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
     reopen: Callable[[], RealmToServe | None] | None = None
@@ -328,6 +333,7 @@ class Service:
             ended=EndedProposals(realm.archive),
             jobs=jobs,
             probe=WriteProbe(realm._acting.writability),
+            resource_digests=one.resource_digests,
             agents=one.agents,
             run_command=one.run_command,
             reopen=one.reopen,

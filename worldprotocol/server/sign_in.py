@@ -11,20 +11,19 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import orjson
 from fastapi import Request
-from pydantic import ValidationError
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.verification import IntentSignature, Verification
+from world.events.verification import Verification
 from world.klis.identity.intent_signature import intent_fault
 from world.klis.session import AgentKey
-from world.model.intent import IntentInstance
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.access import verify_token
 from worldprotocol.api.config import OidcConfig
-from worldprotocol.server.bodies import IssuedIntent
+from worldprotocol.operations.acting.intents import IssuedIntent, signed_intent
 from worldprotocol.server.issuers.issuer import OidcIssuer, refused_sign_in
 from worldprotocol.server.threads import Threads
 
@@ -159,10 +158,8 @@ def signed_by(content: bytes, key_id: str, realm: RealmView, now_ms: int) -> Ver
         RefusedError: ``UNAUTHENTICATED`` where the body is no signed intent, or the signature does not hold.
     """
     try:
-        body = IssuedIntent.model_validate(orjson.loads(content))
-        intent = IntentInstance.read(body.model_dump(exclude={"signature"}))
-        signed = None if body.signature is None else IntentSignature.read(body.signature.model_dump())
-    except (ValidationError, ValueError, RefusedError):
+        intent, signed = signed_intent(msgspec.json.decode(content, type=IssuedIntent))
+    except (msgspec.MsgspecError, ValueError, RecursionError, RefusedError):
         raise RefusedError(
             ErrorCode.UNAUTHENTICATED, "The header Wp-Key-Id names a key, and the body is no issued intent; send one."
         ) from None

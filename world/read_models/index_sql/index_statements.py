@@ -1,17 +1,11 @@
-"""All statements that read and write the index, compiled once per database backend.
-
-On SQLite the rows of each table are one statement. On a server the rows of all tables are one: those of each table come
-as one JSON value, which the server expands. A shape, that is which tables get rows, has one text, so that the server
-prepares it once.
-"""
+"""All statements that read and write the index, compiled once per database backend."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-import orjson
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -34,11 +28,11 @@ from world.events.base import REALM_STREAM
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
 from world.events.run_events import RunOpened
-from world.log import SqlStatement, ViewCursor, compiled
+from world.log import SqlStatement, compiled
 from world.log.sql.statement import dialect
 from world.log.tables import EVENTS
 from world.log.url import Backend
-from world.read_models.index_sql.queries import PLACES_AT_ONCE, statement
+from world.read_models.index_sql.queries import PLACES_AT_ONCE
 from world.read_models.index_tables import (
     BRANCHES,
     CHECKPOINTS,
@@ -345,12 +339,6 @@ def compiled_history_rows(conditions: frozenset[str], backend: Backend) -> SqlSt
 
 # Writing rows
 
-Row = Mapping[str, Any]
-"""Values of one row by the names of the parameters of a statement."""
-
-_LARGE: Final = ("insert_checkpoint", "clear_wp_ledger", "insert_ledger")
-"""Statements for large values, which are rare and are sent by themselves."""
-
 _INSERTED: Final[Mapping[str, Table]] = {
     "insert_proposal": PROPOSALS,
     "insert_world": WORLDS,
@@ -374,41 +362,8 @@ _UPDATED: Final[Mapping[str, tuple[Table, Mapping[str, str], Mapping[str, str], 
 value leaves the column as it is."""
 
 
-def write_rows(cursor: ViewCursor, changes: Sequence[tuple[str, Sequence[Row]]]) -> None:
-    """Write rows to the tables of the index.
-
-    Args:
-        cursor: of the log, in a transaction.
-        changes: names of statements with the values of their rows, without
-            the log. No row is both inserted and updated.
-    """
-    present = [(name, rows) for name, rows in changes if rows]
-    if cursor.backend == "sqlite":
-        for name, rows in present:
-            _write_each(cursor, name, rows)
-        return
-    for name, rows in present:
-        if name in _LARGE:
-            _write_each(cursor, name, rows)
-    small = [(name, rows) for name, rows in present if name not in _LARGE]
-    if small:
-        cursor.execute(
-            _at_once(tuple(name for name, _ in small)),
-            [one for _, rows in small for one in (orjson.dumps(rows).decode(), cursor.log_id)],
-        )
-
-
-def _write_each(cursor: ViewCursor, name: str, rows: Sequence[Row]) -> None:
-    query, log_id = statement(name, cursor.backend), cursor.log_id
-    bound = [query.bind(log_id=log_id, of_log=log_id, **row) for row in rows]
-    if len(bound) == 1:
-        cursor.execute(query.sql, bound[0])
-    else:
-        cursor.executemany(query.sql, bound)
-
-
 @cache
-def _at_once(names: tuple[str, ...]) -> str:
+def written_at_once(names: tuple[str, ...]) -> str:
     """Return one statement for several changes; the parameters of each are its rows as JSON, and the log."""
     parts = [_insertion(_INSERTED[name]) if name in _INSERTED else _update(*_UPDATED[name]) for name in names]
     before = ", ".join(f"change{number} AS ({part})" for number, part in enumerate(parts[:-1]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from worldprotocol.api.remote.addresses import read_server_address
-from worldprotocol.cli.remote.connection import CommandConnection, RemoteError
+from worldprotocol.client.connection import CommandConnection, RemoteError
 
 if TYPE_CHECKING:
     from world.errors import WorldProtocolError
@@ -37,7 +37,7 @@ NOBODY_READS: Final = 141
 SHOWN_VARIABLES: Final = {"TERM": "term", "COLORTERM": "colorTerm", "NO_COLOR": "noColor"}
 
 
-class _NotServedError(Exception):
+class NotServedError(Exception):
     """The socket that was found does not serve this caller, or not this file."""
 
 
@@ -55,7 +55,7 @@ def run(words: CommandWords, target: Target, desk: CommandContext) -> int | None
     printed = _Printed(quiet=desk.quiet)
     try:
         return _run(words, target, desk, printed)
-    except _NotServedError:
+    except NotServedError:
         return None
     except RemoteError as error:
         if target.file is not None and error.code == "NOT_OVER_SERVER":
@@ -76,9 +76,9 @@ def _run(words: CommandWords, target: Target, desk: CommandContext, printed: _Pr
     Raises:
         RemoteError: it was refused, or failed on the way.
     """
-    connection = _connection(target)
+    connection = connection_to(target)
     try:
-        realm = None if target.file is None else _realm_of_file(connection, target)
+        realm = None if target.file is None else realm_with_file(connection, target)
         realm = realm or target.realm
         body = {
             "arguments": words.written(json=desk.json, quiet=desk.quiet),
@@ -89,7 +89,7 @@ def _run(words: CommandWords, target: Target, desk: CommandContext, printed: _Pr
         end, was_lost = time.monotonic() + REPEATED_FOR_S, False
         while True:
             try:
-                realm = realm or _only_realm(connection, target.address)
+                realm = realm or only_realm(connection, target.address)
                 path = f"/v1/realms/{quote(realm, safe='')}/commands"
                 with connection.send("POST", path, body, {"Idempotency-Key": key}) as answer:
                     pieces = _pieces(connection, answer)
@@ -114,13 +114,13 @@ def _check_repeatable(error: RemoteError, *, was_lost: bool, end: float) -> None
         raise error
 
 
-def _connection(target: Target) -> CommandConnection:
+def connection_to(target: Target) -> CommandConnection:
     """Return the connection to a server.
 
     Raises:
         RemoteError: ``INVALID_ADDRESS``, ``TOKEN_NOT_VALID``.
     """
-    from worldprotocol.cli.remote.token_file import given_token
+    from worldprotocol.client.token_file import given_token
 
     try:
         address = read_server_address(target.address)
@@ -153,7 +153,7 @@ def _realms(connection: CommandConnection, address: str) -> list[tuple[str, Any]
         ) from None
 
 
-def _only_realm(connection: CommandConnection, address: str) -> str:
+def only_realm(connection: CommandConnection, address: str) -> str:
     """Return the name of the only realm in which the caller has a right.
 
     Raises:
@@ -167,21 +167,21 @@ def _only_realm(connection: CommandConnection, address: str) -> str:
     return names[0]
 
 
-def _realm_of_file(connection: CommandConnection, target: Target) -> str:
+def realm_with_file(connection: CommandConnection, target: Target) -> str:
     """Return the name of the realm that has a file, on a socket of this user or of the owner of the file.
 
     Raises:
-        _NotServedError: the server has no such realm, or has not mapped this user to an actor.
+        NotServedError: the server has no such realm, or has not mapped this user to an actor.
     """
     path, _, name = str(target.file).partition("#")
     try:
         found, at = os.stat(path), os.stat(target.address.removeprefix("unix:"))
         if at.st_uid not in (os.geteuid(), found.st_uid):
-            raise _NotServedError
+            raise NotServedError
         wanted = f"{found.st_dev}:{found.st_ino}#{name or 'main'}"
         return next(realm for realm, file in _realms(connection, "the socket") if file == wanted)
     except (OSError, StopIteration, RemoteError):
-        raise _NotServedError from None
+        raise NotServedError from None
 
 
 def realm_of_file(target: Target) -> str | None:
@@ -190,10 +190,10 @@ def realm_of_file(target: Target) -> str | None:
     Args:
         target: a target whose socket was found beside the file.
     """
-    connection = _connection(target)
+    connection = connection_to(target)
     try:
-        return _realm_of_file(connection, target)
-    except _NotServedError:
+        return realm_with_file(connection, target)
+    except NotServedError:
         return None
     finally:
         connection.close()

@@ -58,6 +58,28 @@ class CommandContext:
         elif self.token_file is not None and self.named_server is None:
             raise click.UsageError("--token-file goes with --server URL.")
 
+    def check_place(self, path: str, *, is_named: bool) -> None:
+        """Refuse options about the place of the realm that contradict each other, or without effect.
+
+        Args:
+            path: the words of the command.
+            is_named: whether the command was given arguments that may name realms.
+
+        Raises:
+            click.UsageError: with what to leave out, or to add.
+        """
+        if "directory" in self.typed and path.partition(" ")[0] not in ("realm", "serve"):
+            if self.realm is None and not (is_named and path in NAMES_REALMS):
+                raise click.UsageError("--directory goes with --realm NAME.")
+            if "log" in self.typed:
+                raise click.UsageError("--directory and --log contradict each other: the directory has the address.")
+            if path in FOUNDS:
+                raise click.UsageError(
+                    f"`worldctl {path}` founds a realm in no directory; use `worldctl realm create`."
+                )
+        if "realm" in self.typed and self.placed is None and self.named_server is None:
+            raise click.UsageError("--realm NAME goes with --directory or --server; here it would have no effect.")
+
     @property
     def placed(self) -> tuple[str, str] | None:
         """The directory and the name of the realm that it places; None where the log is named otherwise."""
@@ -281,10 +303,8 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
     words = path.split()
     is_offline = any(" ".join(words[: count + 1]) in OFFLINE for count in range(len(words)))
     desk.is_offline = is_offline and "server" not in desk.typed
-    _check_place(desk, path, is_named=any(context.params.get(name) for name in ("realms", "files")))
+    desk.check_place(path, is_named=any(context.params.get(name) for name in ("realms", "files")))
     if desk.named_server is None or desk.is_offline:
-        return
-    if path == "run" and context.params.get("call") is not None:  # the server has the call, this machine the workspace
         return
     if path == "run" and context.params.get("call") is not None:  # the server has the call, this machine the workspace
         return
@@ -298,28 +318,6 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
         f"`worldctl {path}` {why}, so it does not run on the server {desk.named_server}; leave --server out, or pass "
         "--local where WORLDCTL_SERVER names it.",
     )
-
-
-def _check_place(desk: CommandContext, path: str, *, is_named: bool) -> None:
-    """Refuse options about the place of the realm that contradict each other, or without effect.
-
-    Args:
-        desk: the options.
-        path: the words of the command.
-        is_named: whether the command was given arguments that may name realms.
-
-    Raises:
-        click.UsageError: with what to leave out, or to add.
-    """
-    if "directory" in desk.typed and path.partition(" ")[0] not in ("realm", "serve"):
-        if desk.realm is None and not (is_named and path in NAMES_REALMS):
-            raise click.UsageError("--directory goes with --realm NAME.")
-        if "log" in desk.typed:
-            raise click.UsageError("--directory and --log contradict each other: the directory has the address.")
-        if path in FOUNDS:
-            raise click.UsageError(f"`worldctl {path}` founds a realm in no directory; use `worldctl realm create`.")
-    if "realm" in desk.typed and desk.placed is None and desk.named_server is None:
-        raise click.UsageError("--realm NAME goes with --directory or --server; here it would have no effect.")
 
 
 NAMES_REALMS: Final = ("verify", "recheck", "policy backtest")

@@ -15,8 +15,8 @@ from world.events.verification import UNAUTHENTICATED
 from worldprotocol.api.bootstrap import environment_of
 from worldprotocol.api.config import CONFIG_NAME, Config, RunsWorkspace, WorkspaceConfig, read_config
 from worldprotocol.api.realm import Realm
-from worldprotocol.cli.remote.token_file import token_in
 from worldprotocol.cli.support.trust import refuse_untrusted
+from worldprotocol.client.token_file import token_in
 
 if TYPE_CHECKING:
     from host.environment import HostEnvironment

@@ -5,38 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext
+from worldprotocol.operations.calling import new_digests
 
 if TYPE_CHECKING:
     from world.read_models.leases import Shown
     from worldprotocol.api.bootstrap import LoggedEvent
+    from worldprotocol.api.config import Config
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.redaction import Redaction
 
-KEY_BYTES: Final = 32
-"""Bytes of a key that digests of resources are made with."""
-
 
 def shown_resources(desk: CommandContext, *, redact: bool) -> Shown:
-    """Return how resources are shown: as they are, or by digests under the configured key, else one of this output.
+    """Return how resources are shown: as they are, or by digests; raises as ``resource_digests``."""
+    return resource_digests(desk.settings()) if redact else str
+
+
+def resource_digests(config: Config) -> Shown:
+    """Return what shows resources by digests under the configured key, else under one that nothing else has.
 
     Raises:
-        RefusedError: ``NO_CONFIG``, ``INVALID_CONFIG``, ``FILE_UNREADABLE``, ``INVALID_KEY``.
+        RefusedError: ``FILE_UNREADABLE``, ``INVALID_KEY``.
     """
-    if not redact:
-        return str
-    import secrets
-
     from world.read_models.leases import digests
 
-    config = desk.settings()
     if config.digests is None:
-        return digests(secrets.token_bytes(KEY_BYTES))
+        return new_digests()
     return digests(_digest_key(config.folder / Path(config.digests.key).expanduser()))
 
 
@@ -45,6 +44,7 @@ def _digest_key(path: Path) -> bytes:
     import os
 
     from world.errors import RefusedError
+    from world.read_models.leases import KEY_BYTES
 
     try:
         with path.open("rb") as file:

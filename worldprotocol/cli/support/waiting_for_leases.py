@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from worldprotocol.operations.fields import shown_retry
+
 if TYPE_CHECKING:
     from world.klis.conflict import Conflict
     from world.klis.ledger_view import ReadableLedger
@@ -61,7 +63,7 @@ def in_words(waiting: dict[str, Any], now: int) -> str:
         behind = f"in the queue behind {', '.join(ways)}{more}"
         return f"for leases, {behind if ways else 'and nothing is in its way'}"
     tried = f"for leases that were not free in {attempts(waiting['attempts'])}"
-    return f"{tried}; it is tried again {again(waiting['retryAt'], now)}"
+    return f"{tried}; it is tried again {shown_retry(waiting['retryAt'], is_due=waiting['retryAt'] <= now)}"
 
 
 def _way(edge: dict[str, Any]) -> str:
@@ -72,10 +74,3 @@ def _way(edge: dict[str, Any]) -> str:
 def attempts(number: int) -> str:
     """Return how often a proposal was tried."""
     return "1 attempt" if number == 1 else f"{number} attempts"
-
-
-def again(at: int, now: int) -> str:
-    """Return when a proposal is tried again; both times in ms since 1970."""
-    from worldprotocol.api.proposal_summary import moment
-
-    return f"from {moment(at)} on" if at > now else "by the next command that acts"

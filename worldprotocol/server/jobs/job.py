@@ -14,19 +14,17 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+import msgspec
 import orjson
 import psutil
 
 from world.error_codes import ErrorCode
+from worldprotocol.operations.jobs import JobFault, JobForm, JobRequest, JobStatus, ListedJob
 from worldprotocol.server.jobs.program import RealmProgram
 
-__all__ = ["Job", "JobRequest", "Kind", "Status", "kill_all"]
-
-Kind = Literal["verify", "recheck", "whatif", "backtest"]
-Status = Literal["running", "done", "failed", "cancelled"]
+__all__ = ["Job", "kill_all"]
 
 LEAST_INTERVAL_S: Final = 0.1
 """Shortest time between two reports of progress, in seconds."""
@@ -48,23 +46,6 @@ START: Final = "import sys; sys.path[:] = sys.argv[1:]; from worldprotocol.serve
 """Program of a process; it imports from the same path as this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobRequest:
-    """What a job was started with.
-
-    Args:
-        kind: the kind of job.
-        options: its options as JSON.
-        by: the actor that started it.
-        key: the caller's key of the request; None without one.
-    """
-
-    kind: Kind
-    options: Mapping[str, Any]
-    by: str
-    key: str | None = None
-
-
 class Job:
     """A job that was started.
 
@@ -79,13 +60,13 @@ class Job:
         self.request = request
         self.started_at = now_ms
         self.ended_at: int | None = None
-        self.status: Status = "running"
+        self.status: JobStatus = "running"
         self.result_bytes = 0
         self._progress = (0, 0)
         self._lines: list[bytes] = []
         self._more_lines = 0
         self._result: bytes | None = None
-        self._error: dict[str, Any] | None = None
+        self._error: JobFault | None = None
         self._ended = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
 
@@ -94,7 +75,7 @@ class Job:
         """Whether it has not ended."""
         return self.status == "running"
 
-    def end(self, status: Status, now_ms: int, error: Mapping[str, Any] | None = None) -> None:
+    def end(self, status: JobStatus, now_ms: int, error: Mapping[str, Any] | None = None) -> None:
         """End the job and its process; a job that has ended stays as it is.
 
         Args:
@@ -108,7 +89,7 @@ class Job:
         if status != "done":
             self._lines.clear()
             self._result, self.result_bytes = None, 0
-            self._error = None if error is None else {"code": error["code"], "message": error["message"]}
+            self._error = None if error is None else JobFault(code=error["code"], message=error["message"])
         self._ended.set()
         self.kill()
 
@@ -192,43 +173,47 @@ class Job:
         else:
             self.end("failed", now(), value)
 
-    def to_wire(self, *, with_result: bool = True) -> dict[str, Any]:
-        """Return the state as JSON, which ``orjson`` writes; the result is a part that was written before."""
+    def listed(self) -> ListedJob:
+        """Return the state."""
+        return ListedJob(**self._members())
+
+    def shown(self) -> JobForm:
+        """Return the state with the result, which is JSON that was written before."""
+        return JobForm(**self._members(), result=self._rendered())
+
+    def _members(self) -> dict[str, Any]:
         done, total = self._progress
-        wire: dict[str, Any] = {
-            "jobId": self.job_id,
+        return {
+            "job_id": self.job_id,
             "kind": self.request.kind,
             "status": self.status,
             "options": self.request.options,
             "by": self.request.by,
-            "startedAt": self.started_at,
-            "endedAt": self.ended_at,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
             "done": done,
             "total": total,
             "error": self._error,
         }
-        return wire | ({"result": self._rendered()} if with_result else {})
 
     def _rendered(self) -> Any:
-        if self._result is None:
-            return None
-        if self.request.kind not in WITH_LINES:
-            return orjson.Fragment(self._result)
-        lines = orjson.Fragment(b"[" + b",".join(self._lines) + b"]")
-        return {"lines": lines, "moreLines": self._more_lines, "summary": orjson.Fragment(self._result)}
+        if self._result is None or self.request.kind not in WITH_LINES:
+            return None if self._result is None else msgspec.Raw(self._result)
+        lines = msgspec.Raw(b"[" + b",".join(self._lines) + b"]")
+        return {"lines": lines, "moreLines": self._more_lines, "summary": msgspec.Raw(self._result)}
 
-    async def states(self) -> AsyncIterator[dict[str, Any]]:
+    async def states(self) -> AsyncIterator[ListedJob]:
         """Yield the state without its result whenever it changed, and at last the ended one with it."""
-        shown: dict[str, Any] | None = None
+        shown: ListedJob | None = None
         while self.is_running:
-            if shown != (shown := self.to_wire(with_result=False)):
+            if shown != (shown := self.listed()):
                 yield shown
             try:
                 async with asyncio.timeout(LEAST_INTERVAL_S):
                     await self._ended.wait()
             except TimeoutError:
                 continue
-        yield self.to_wire()
+        yield self.shown()
 
 
 def kill_all(pid: int) -> None:

@@ -12,7 +12,8 @@ from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from worldprotocol.server.jobs.job import Job, JobRequest, Kind
+from worldprotocol.operations.jobs import JobKind, JobRequest
+from worldprotocol.server.jobs.job import Job
 from worldprotocol.server.jobs.program import RealmProgram
 from worldprotocol.server.problems import TooManyRequestsError
 
@@ -59,7 +60,7 @@ class RealmJobs:
         """The jobs that are kept, newest first."""
         return list(self._jobs.values())[::-1]
 
-    def newest(self, kind: Kind) -> Job:
+    def newest(self, kind: JobKind) -> Job:
         """Return the newest job of a kind.
 
         Raises:

@@ -19,7 +19,7 @@ from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.api.callers.request_keys import keyed
 from worldprotocol.operations.visibility import Visibility
 from worldprotocol.server.bodies import CommandToRun
-from worldprotocol.server.call import Authorized, Call
+from worldprotocol.server.call import Authorized, Call, Key
 from worldprotocol.server.commands.caller_realm import caller_realm, reading_realm
 from worldprotocol.server.commands.command_table import RemoteCommand
 from worldprotocol.server.commands.output import (
@@ -31,7 +31,6 @@ from worldprotocol.server.commands.output import (
 )
 from worldprotocol.server.commands.permission import permit
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.operations.acting import Key
 
 _LOGGER = logging.getLogger("worldprotocol.server")
 

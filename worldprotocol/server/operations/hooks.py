@@ -41,14 +41,13 @@ from worldprotocol.agents.hooks.forms import (
 )
 from worldprotocol.agents.hooks.settings import SAYS_GUARDED, HookPlace
 from worldprotocol.agents.proxy.events import PROXY
-from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.governed.calls import agents_of, begun
 from worldprotocol.server.governed.presence import TOO_MANY
 from worldprotocol.server.operation_table import handles
 
-__all__ = ["answered_hook", "read_pins"]
+__all__ = ["answered_hook"]
 
 MAX_DETAIL: Final = 500
 """Characters of an error that are recorded."""
@@ -119,13 +118,6 @@ def _check_confined(call: Call) -> None:
     adopted = call.hosted.realm.realm().domain
     if adopted is not None:
         check_domain(adopted.schema)
-
-
-@handles("mcp.pins")
-async def read_pins(call: Authorized, server: str) -> Response:
-    """Return the pinned tools of an MCP server in the state of the active branch; null where it has none."""
-    realm = call.hosted.realm
-    return answer({"server": server, "pins": await call.run(lambda: pins_in(realm.data(), server))})
 
 
 async def _before(

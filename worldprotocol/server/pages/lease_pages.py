@@ -9,8 +9,8 @@ from fastapi import Query, Request, Response
 
 from world.errors import RefusedError
 from world.read_models.leases import lacks
-from worldprotocol.operations.leases import list_leases, list_waits
-from worldprotocol.operations.leases import revoke as revoke_leases
+from worldprotocol.operations.acting.leases import list_leases, list_waits
+from worldprotocol.operations.acting.leases import revoke as revoke_leases
 from worldprotocol.server.call import Call
 from worldprotocol.server.pages.page_call import PageCall, form_fault, open_form, open_page
 from worldprotocol.server.pages.page_table import shows

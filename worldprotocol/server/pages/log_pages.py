@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from world.events.codec import TOPICS
-from worldprotocol.server.operation_table import HANDLERS
-from worldprotocol.server.operations.log_conditions import LogConditions
+from worldprotocol.operations.calling import read_request
+from worldprotocol.operations.log import read_log, stream_log
+from worldprotocol.server.endpoints import streamed
 from worldprotocol.server.pages.page_call import open_page
 from worldprotocol.server.pages.page_table import shows
 
@@ -41,15 +42,13 @@ async def log(
     opened = await open_page(request, "log.read")
     size = opened.call.view.position
     given = wanted.given
-    arguments: dict[str, Any] = {"wanted": LogConditions(**given), "limit": MOST}
     if given:
-        wanted_here = LogConditions(**given, before=before)
-        found = await opened.read("log.read", {**arguments, "wanted": wanted_here, "order": "newest"})
+        found = await opened.shown(read_log, {**given, "limit": MOST, "before": before, "order": "newest"})
         events, last = found["events"], found["upto"]
         values = {"after": found["after"], "older": found["next"], "is_newest": before is None}
     else:
         begin = max(0, size - MOST) if after is None else after
-        found = await opened.read("log.read", {**arguments, "after": begin})
+        found = await opened.shown(read_log, {"limit": MOST, "after": begin})
         events, last = found["events"][::-1], max(begin, found["upto"])
         values = {"after": begin, "older": None, "is_newest": last >= size}
     about = {"title": "Log", "events": events, "size": size, "last": last, "most": MOST, "wanted": wanted}
@@ -67,8 +66,5 @@ async def log_stream(
 ) -> Response:
     """Stream the events after a position that match a filter, as the operation ``log.stream`` does."""
     opened = await open_page(request, "log.stream")
-    conditions = LogConditions(**wanted.given)
-    streamed: Response = await HANDLERS["log.stream"](
-        opened.of("log.stream"), wanted=conditions, after=after, last_event_id=last_event_id
-    )
-    return streamed
+    members = {**wanted.given, "after": last_event_id or after}
+    return await streamed(stream_log, opened.of("log.stream"), read_request(stream_log, members, "query", strict=False))

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import orjson
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from msgspec import to_builtins
-from pydantic import BaseModel, ValidationError
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -22,9 +22,9 @@ from worldprotocol.html_pages.environment import environment
 from worldprotocol.operations import AnswerForm, RequestForm
 from worldprotocol.operations.calling import perform, read_request
 from worldprotocol.operations.declaring import Declared
+from worldprotocol.operations.jobs import JobForm, read_job
 from worldprotocol.server.call import Call, check_right, count_failure, service_of, visitor
-from worldprotocol.server.jobs.job import Kind
-from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
+from worldprotocol.server.operation_table import OPERATIONS
 from worldprotocol.server.pages.browser_sessions import check_form, check_origin, fields_of, form_token, session_of
 from worldprotocol.server.pages.page_table import PAGES, Page
 from worldprotocol.server.pages.shown_times import relative
@@ -109,19 +109,6 @@ class PageCall:
             return False
         return True
 
-    async def read(self, operation: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """Return what an operation of the API returns for this caller.
-
-        Args:
-            operation: name of the operation.
-            arguments: arguments of its handler.
-
-        Raises:
-            RefusedError: as the operation.
-        """
-        answer = await HANDLERS[operation](self.of(operation), **(arguments or {}))
-        return orjson.loads(answer.body)
-
     async def ask(self, operation: Declared[Q, A], members: Mapping[str, Any] | None = None) -> A:
         """Return the answer of a declared operation to this caller.
 
@@ -133,7 +120,7 @@ class PageCall:
             RefusedError: ``INVALID_VALUE``, and as the operation.
         """
         call, wanted = self.of(operation.name), read_request(operation, members or {}, "form", strict=True)
-        return await call.run(partial(perform, operation, call, wanted))
+        return await call.perform(operation, partial(perform, operation, call, wanted))
 
     async def shown(self, operation: Declared[Any, Any], members: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the answer of a declared operation to this caller as JSON; see ``ask``."""
@@ -170,19 +157,19 @@ class PageCall:
         return {"title": page.title, "path": path, "here": is_here, "count": number, "counted": counted}
 
 
-async def job_started(opened: PageCall, kind: Kind, body: BaseModel) -> str:
+async def job_started(opened: PageCall, operation: Declared[Any, Any], members: Mapping[str, Any]) -> str:
     """Start a job, wait a moment for its end, and return its id.
 
     Args:
         opened: the page.
-        kind: the kind of job.
-        body: its options.
+        operation: the operation that starts it.
+        members: members of the request.
 
     Raises:
-        RefusedError: as the operation that starts it.
+        RefusedError: as ``PageCall.ask``.
     """
-    started = await opened.read(f"{kind}.start", {"body": body})
-    job = opened.call.hosted.jobs.job(started["jobId"])
+    started: JobForm = await opened.ask(operation, members)
+    job = opened.call.hosted.jobs.job(started.job_id)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WAIT_S):
             async for _ in job.states():
@@ -203,9 +190,10 @@ async def job_shown(
     if not job_id:
         return None, ""
     try:
-        found: dict[str, Any] = await opened.read("jobs.read", {"job_id": job_id})
+        shown = await opened.ask(read_job, {"jobId": job_id})
     except RefusedError as refused:
         return None, refused.message
+    found: dict[str, Any] = orjson.loads(msgspec.json.encode(shown))
     return (found, "") if is_of_page(found) else (None, f"The job {job_id[:80]} is not one of this page.")
 
 
@@ -284,12 +272,9 @@ async def open_form(request: Request, operation: str) -> tuple[PageCall, dict[st
     return opened, form
 
 
-def form_fault(error: RefusedError | ValidationError) -> tuple[str, int]:
+def form_fault(error: RefusedError) -> tuple[str, int]:
     """Return why a form was not accepted, in words, and the HTTP status of that."""
-    if isinstance(error, RefusedError):
-        return error.message, ErrorCode(error.code).http_status
-    fault = error.errors(include_input=False)[0]
-    return f"The form's {fault['loc'][0]}: {fault['msg']}.", ErrorCode.INVALID_VALUE.http_status
+    return error.message, ErrorCode(error.code).http_status
 
 
 def rendered(template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:

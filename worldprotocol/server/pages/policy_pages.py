@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
-from pydantic import ValidationError
 
 from authority.policies.policy_file import policy_from_text
 from world.errors import RefusedError
+from worldprotocol.operations.jobs import start_backtest
 from worldprotocol.operations.policies import list_policies, read_policy
-from worldprotocol.server.jobs.bodies import BacktestToStart
 from worldprotocol.server.pages.page_call import PageCall, form_fault, job_shown, job_started, open_form, open_page
 from worldprotocol.server.pages.page_table import shows
 
@@ -75,9 +74,9 @@ async def backtest(request: Request) -> Response:
     form = {"text": text, "format": given.get("format", ""), "last": given.get("last", "")}
     try:
         last = int(form["last"]) if form["last"].isascii() and form["last"].isdecimal() else 0
-        body = BacktestToStart(policyText=text, policyFormat=form["format"], last=last)  # type: ignore[arg-type]  # it is checked
-        job_id = await job_started(opened, "backtest", body)
-    except (ValidationError, RefusedError) as error:
+        members = {"policyText": text, "policyFormat": form["format"], "last": last}
+        job_id = await job_started(opened, start_backtest, members)
+    except RefusedError as error:
         words, status = form_fault(error)
         return await _shown(opened, form, refusal=words, status=status)
     return opened.redirect(f"policies/backtest?job={job_id}")

@@ -9,8 +9,8 @@ from fastapi import Query, Request, Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from worldprotocol.operations.proofs import find_receipt, read_receipt
 from worldprotocol.server.call import Call
-from worldprotocol.server.operation_table import HANDLERS
 from worldprotocol.server.pages.page_call import HEADERS, PageCall, open_page
 from worldprotocol.server.pages.page_table import shows
 
@@ -65,10 +65,10 @@ async def _receipt(opened: PageCall, of: str) -> bytes:
         RefusedError: ``NOT_FOUND``, ``NO_SUCH_EVENT``, ``RIGHT_MISSING``.
     """
     if of.isascii() and of.isdecimal() and len(of) < 16:
-        return await _read(opened, "receipts.read", {"position": int(of)})
+        return (await opened.ask(read_receipt, {"position": int(of)})).data
     for kind in KINDS:
         try:
-            return await _read(opened, "receipts.find", {"kind": kind, "subject_id": of})
+            return (await opened.ask(find_receipt, {"kind": kind, "subjectId": of})).data
         except RefusedError as refused:
             if refused.code not in (ErrorCode.NOT_FOUND, ErrorCode.UNKNOWN_WORLD):
                 raise
@@ -76,7 +76,7 @@ async def _receipt(opened: PageCall, of: str) -> bytes:
         call = opened.call
         position = await call.run(lambda: _position_of(call, of))
         if position is not None:
-            return await _read(opened, "receipts.read", {"position": position})
+            return (await opened.ask(read_receipt, {"position": position})).data
     raise RefusedError(
         ErrorCode.NOT_FOUND,
         f"The log has no world, proposal, intent, verdict or decision {of[:80]!r}, and its newest {RECENT:,} events "
@@ -89,8 +89,3 @@ def _position_of(call: Call, leaf: str) -> int | None:
     log = call.hosted.realm.log
     size = log.head().size
     return next((one.position for one in log.read(max(0, size - RECENT), size) if one.leaf.hex() == leaf), None)
-
-
-async def _read(opened: PageCall, operation: str, arguments: dict[str, Any]) -> bytes:
-    answer = await HANDLERS[operation](opened.of(operation), **arguments)
-    return bytes(answer.body)

@@ -8,18 +8,16 @@ from urllib.parse import quote
 
 import orjson
 from fastapi import Query, Request, Response
-from pydantic import BaseModel
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.trace import trace_proposal
 from world.state.proposal import TRANSITIONS
+from worldprotocol.operations import jobs
 from worldprotocol.operations.declaring import Declared
 from worldprotocol.operations.proposals import cancel_proposal, list_proposals, read_proposal, settle_proposal
 from worldprotocol.operations.worlds import diff_worlds, read_world
 from worldprotocol.server.call import Call
-from worldprotocol.server.jobs.bodies import JobToCancel, RecheckToStart, WhatIfToStart
-from worldprotocol.server.jobs.job import Kind
 from worldprotocol.server.pages.page_call import (
     PageCall,
     answerable,
@@ -168,32 +166,34 @@ async def _command(
 @shows("recheck_proposal")
 async def recheck(request: Request, proposal_id: str) -> Response:
     """Start a recheck of the steps of one proposal, and show the proposal with it."""
-    return await _job(request, proposal_id, "recheck", RecheckToStart(proposal=proposal_id, all=True))
+    return await _job(request, proposal_id, jobs.start_recheck, {"proposal": proposal_id, "all": True})
 
 
 @shows("what_if_proposal")
 async def what_if(request: Request, proposal_id: str) -> Response:
     """Start a what-if without a proposal, and show the proposal with it."""
-    return await _job(request, proposal_id, "whatif", WhatIfToStart(drop=[proposal_id]))
+    return await _job(request, proposal_id, jobs.start_what_if, {"drop": [proposal_id]})
 
 
-async def _job(request: Request, proposal_id: str, kind: Kind, body: BaseModel) -> Response:
-    opened, _ = await open_form(request, f"{kind}.start")
+async def _job(
+    request: Request, proposal_id: str, operation: Declared[Any, Any], members: Mapping[str, Any]
+) -> Response:
+    opened, _ = await open_form(request, operation.name)
     await opened.ask(read_proposal, {"proposalId": proposal_id})
     try:
-        job_id = await job_started(opened, kind, body)
+        job_id = await job_started(opened, operation, members)
     except RefusedError as refused:
         words, status = form_fault(refused)
         return await _shown(opened, proposal_id, {"refusal": words}, status)
-    return opened.redirect(f"proposals/{proposal_id}?job={job_id}#{kind}")
+    return opened.redirect(f"proposals/{proposal_id}?job={job_id}#{operation.tag}")
 
 
 @shows("cancel_job")
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job, and show the page that started it."""
     opened, _ = await open_form(request, "jobs.cancel")
-    job = await opened.read("jobs.cancel", {"job_id": job_id, "body": JobToCancel()})
-    options = job["options"]
-    about = [options["proposal"]] if job["kind"] == "recheck" else options.get("drop") or []
+    job = await opened.ask(jobs.cancel_job, {"jobId": job_id})
+    options = job.options
+    about = [options["proposal"]] if job.kind == "recheck" else options.get("drop") or []
     page = f"proposals/{quote(about[0], safe='')}" if len(about) == 1 and about[0] else "policies/backtest"
-    return opened.redirect(f"{page}?job={job['jobId']}")
+    return opened.redirect(f"{page}?job={job.job_id}")

@@ -144,6 +144,7 @@ def _at_place(
     """Open a realm at an address."""
     from worldprotocol.api.realm import Realm
     from worldprotocol.cli.remote.execution import run_command
+    from worldprotocol.cli.support.redaction import resource_digests
     from worldprotocol.cli.support.signing import signed_checkpoint
     from worldprotocol.server.jobs.program import RealmProgram
     from worldprotocol.server.service import RealmToServe
@@ -164,6 +165,7 @@ def _at_place(
             signed=signed,
             program=RealmProgram(place, config),
             agents=_agents(own, config, realm),
+            resource_digests=partial(resource_digests, config),
             run_command=run,
             reopen=lambda: _at_place(own, config, name, place, _untold),
         )

@@ -234,7 +234,7 @@ def git(
     from world.errors import RefusedError
     from worldprotocol.api.remote.connecting import RealmConnecting
     from worldprotocol.cli.commands.agents.git_hooks import run_git_hook
-    from worldprotocol.cli.remote.token_file import given_token
+    from worldprotocol.client.token_file import given_token
 
     try:
         with RealmConnecting.connect(server, token=given_token(token_file), realm=realm) as connected:

@@ -157,7 +157,7 @@ def _identity(address: ServerAddress, realm: str) -> object:
     """Return the id of the log that a server states for a realm; no token is sent."""
     from urllib.parse import quote
 
-    from worldprotocol.cli.remote.connection import CommandConnection, RemoteError
+    from worldprotocol.client.connection import CommandConnection, RemoteError
 
     connection = CommandConnection(address, None, silent_s=ANSWER_S)
     try:

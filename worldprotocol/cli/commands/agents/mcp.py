@@ -63,7 +63,7 @@ def _access(desk: CommandContext, place: dict[str, str | None]) -> Iterator[Real
         RefusedError: the server or the log cannot be used.
         click.UsageError: it is not said who acts.
     """
-    from worldprotocol.cli.remote.token_file import given_token
+    from worldprotocol.client.token_file import given_token
 
     server = place["server"] or desk.named_server
     if place["server"] is not None and (typed := {"log", "config", "paranoid", "local"} & desk.typed):

@@ -212,7 +212,7 @@ def _host(url: str) -> str:
 def _realm(place: dict[str, Any]) -> RealmClient:
     from worldprotocol.agents.proxy.realm_client import RealmClient
     from worldprotocol.api.remote.addresses import read_server_address
-    from worldprotocol.cli.remote.token_file import given_token
+    from worldprotocol.client.token_file import given_token
 
     return RealmClient(read_server_address(place["server"]), place["realm"], given_token(place["token_file"]))
 

@@ -11,8 +11,8 @@ import click
 
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.cli.commands.run.run import exit_code_of, refused
-from worldprotocol.cli.remote.connection import CommandConnection, RemoteError
 from worldprotocol.cli.support.command_context import CommandContext
+from worldprotocol.client.connection import CommandConnection, RemoteError
 
 if TYPE_CHECKING:
     from worldprotocol.api.remote.addresses import ServerAddress
@@ -39,7 +39,7 @@ def run_allowed(desk: CommandContext, key: str, argv: Sequence[str], *, is_uncon
         click.UsageError: without a server and a realm.
     """
     from worldprotocol.api.remote.addresses import read_server_address
-    from worldprotocol.cli.remote.token_file import given_token
+    from worldprotocol.client.token_file import given_token
     from worldprotocol.runs.called import CalledCommand, run_call
 
     if desk.named_server is None or desk.realm is None:

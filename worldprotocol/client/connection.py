@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
+from world.errors import RefusedError
 from worldprotocol.api.remote.addresses import ServerAddress
 
 __all__ = ["CommandConnection", "RemoteError"]
@@ -22,7 +23,7 @@ MAX_PROBLEM_BYTES: Final = 1 << 20
 MAX_RETRY_AFTER_S: Final = 30.0
 
 
-class RemoteError(Exception):
+class RemoteError(RefusedError):
     """A request was refused or failed.
 
     Args:
@@ -42,10 +43,7 @@ class RemoteError(Exception):
         is_lost: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.details = dict(details or {})
+        super().__init__(code, message, **(details or {}))
         self.is_lost = is_lost
         self.retry_after_s = retry_after_s
 
@@ -149,7 +147,7 @@ class CommandConnection:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self.lost(error) from None
-        if answer.status != 200:
+        if not 200 <= answer.status < 300:
             raise self._problem(answer)
         return answer
 
