@@ -21,7 +21,7 @@ from world.klis.ledger_steps import ENDED_KEPT, FORGET_DIES_MS
 from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.session import AgentKey
 from world.klis.settings import KlisSettings
-from world.klis.wait_die import retry_after, spread
+from world.klis.wait_die import asks_for_room_at, retry_after, spread
 
 
 @pytest.fixture
@@ -87,7 +87,8 @@ def test_what_is_due_is_due_one_millisecond_after_its_time(office: Office) -> No
 @pytest.mark.requirement("KP-4b")
 def test_every_limit_of_a_request_is_taken_at_its_value(office: Office) -> None:
     for ttl in (1, 5_000):
-        assert office.ask("ann", f"CONSUMES FILE:/{ttl}", ttl_ms=ttl).ttl_ms == ttl
+        verdict = office.ask("ann", f"CONSUMES FILE:/{ttl}", ttl_ms=ttl)
+        assert (verdict.ttl_ms, verdict.existence) == (ttl, [])
     for ttl in (0, 5_001):
         office.refuses("INVALID_TTL", partial(office.ask, "ann", "CONSUMES FILE:/x", ttl_ms=ttl))
     assert office.ask("ann", "CONSUMES FILE:/none").ttl_ms == 1_000
@@ -159,6 +160,8 @@ def test_the_backoff_doubles_until_its_end_and_never_overflows() -> None:
     assert waits == [3, 6, 12, 24, 40, 40, 40]
     assert retry_after(40, backoff_ms=1, max_backoff_ms=2**60) == 2**40
     assert retry_after(41, backoff_ms=1, max_backoff_ms=2**60) == 2**40
+    settings = KlisSettings(backoff_ms=1_000, max_backoff_ms=9_000)
+    assert asks_for_room_at(100, settings, "s") == 8_100 + spread(8_000, "s", 1)
 
 
 @pytest.mark.requirement("KP-4a")
