@@ -219,8 +219,9 @@ def test_a_proposal_that_may_write_nothing_and_declares_nothing_may_touch_nothin
 def test_a_trusting_host_and_earlier_rules_hold_effects_to_the_manifest_too(
     address: str, outbox: Outbox, parts: Any
 ) -> None:
+    scopes: list[Any] = [None, []]
     with a_realm(address, outbox, **parts) as world:
-        for scope in (None, []):
+        for scope in scopes:
             failed = world.act("ann", "run", {"steps": [step("mail.send", to="ann")]}, scope=scope)
             assert failed.error is not None
             assert (failed.error.code, outbox.sent) == ("KLIS_SCOPE_VIOLATION", [])
