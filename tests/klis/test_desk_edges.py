@@ -87,8 +87,7 @@ def test_what_is_due_is_due_one_millisecond_after_its_time(office: Office) -> No
 @pytest.mark.requirement("KP-4b")
 def test_every_limit_of_a_request_is_taken_at_its_value(office: Office) -> None:
     for ttl in (1, 5_000):
-        verdict = office.ask("ann", f"CONSUMES FILE:/{ttl}", ttl_ms=ttl)
-        assert (verdict.ttl_ms, verdict.existence) == (ttl, [])
+        assert office.ask("ann", f"CONSUMES FILE:/{ttl}", ttl_ms=ttl).ttl_ms == ttl
     for ttl in (0, 5_001):
         office.refuses("INVALID_TTL", partial(office.ask, "ann", "CONSUMES FILE:/x", ttl_ms=ttl))
     assert office.ask("ann", "CONSUMES FILE:/none").ttl_ms == 1_000
