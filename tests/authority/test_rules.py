@@ -224,11 +224,13 @@ def test_a_rule_in_another_language_tells_its_own_source():
     class Expression:
         name = "expression"
         source = RuleSource("cel", "house.yaml", "rules[0]", 3, "0" * 64)
+        __hash__ = None  # type: ignore[assignment]
 
         def __call__(self, case):
             return Approve()
 
     policy = Policy("house", [Expression()])
+    assert len({policy, Policy("house", policy.rules)}) == 1
     assert policy.description["rules"][0]["language"] == "cel"
     assert policy.description["rules"][0]["source"] == "house.yaml:3"
 

@@ -28,6 +28,7 @@ from world.core import (
     merge,
     set_,
 )
+from world.core.compute import apply
 from world.core.execution import MAX_EFFECTS
 from world.core.fields_of import approximate_spec, input_spec, state_spec
 from world.errors import RefusedError
@@ -145,7 +146,11 @@ def test_a_state_model_becomes_a_schema_with_defaults() -> None:
 
 @pytest.mark.requirement("IC-action", "CARD-replay")
 def test_a_state_model_has_an_earlier_form_in_fields() -> None:
-    fields = state_spec(TodoState)["fields"]
+    class Numbered(TodoState):
+        filled: int = Field(default_factory=len)
+
+    fields = state_spec(Numbered)["fields"]
+    assert fields["filled"] == {"type": "number", "required": True, "default": 0}
     assert fields["level"] == {"type": {"enum": ["low", "high"]}, "required": True, "default": "low"}
     assert fields["mode"]["type"] == {"enum": ["all", "open", None]}
     assert fields["openLimit"] == {"type": "number", "required": True, "default": 10}
@@ -336,6 +341,24 @@ def test_a_computed_function_sees_what_it_declares_and_its_errors_are_null() -> 
     assert computed["computed.next"] == 1
 
 
+@pytest.mark.requirement("HC-flow")
+def test_patches_compute_a_value_again_only_where_its_dependencies_changed() -> None:
+    domain, calls = make(), []
+
+    @domain.computed("count", deps=["todos"])
+    def count(data: Any) -> int:
+        calls.append(len(data["todos"]))
+        return calls[-1]
+
+    domain.flow("go", {"kind": "halt"})
+    snapshot = genesis(domain, CONTEXT)
+    calls.clear()
+    apply(domain, snapshot, [set_("openLimit", 3)], CONTEXT)
+    assert calls == []
+    apply(domain, snapshot, [set_("todos", [{"id": "a", "title": "b"}])], CONTEXT)
+    assert calls == [1]
+
+
 def test_a_version_is_part_of_the_schemas_identity_and_the_source_is_told() -> None:
     def one(version: str) -> Domain:
         domain = make()
@@ -424,6 +447,9 @@ def test_wrong_declarations_are_refused() -> None:
         with pytest.raises(RefusedError) as caught:
             domain.action("new", version="1")(function)
         assert caught.value.code == "INVALID_ACTION"
+    with pytest.raises(RefusedError) as caught:
+        domain.flow("new", {"kind": "halt"}, label=5)  # type: ignore[arg-type]
+    assert (caught.value.code, caught.value.details) == ("INVALID_ACTION", {"action": "new", "argument": "label"})
 
 
 def test_a_domain_is_checked_when_its_schema_is_asked_for() -> None:

@@ -80,9 +80,9 @@ DOMAIN = domain_of(Shelf)
 @pytest.mark.parametrize(
     ("patches", "path", "words"),
     [
-        ([set_("name", "a b")], "name", "it has a space"),
+        ([set_("name", "a b")], "name", "name is refused: it has a space."),
         ([set_(r"lines.a\.b", {"least": 5}), set_(r"lines.a\.b.most", 3)], r"lines.a\.b", "least is above most"),
-        ([set_("pairs", [2, 3])], "pairs.1", "it is odd"),
+        ([set_("pairs", [2, 3])], "pairs.1", "pairs.1 is refused: it is odd"),
         ([set_("total", 101)], "", "the total is above 100"),
         ([set_("name", "odd")], "", "a validator raised KeyError"),
     ],

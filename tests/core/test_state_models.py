@@ -54,6 +54,13 @@ class Tree(BaseModel):
     named: dict[str, Tree] = {}
 
 
+A = Annotated[str, Field(pattern="^a")]
+B = Annotated[str, Field(pattern="^b")]
+C = Annotated[str, Field(pattern="^c")]
+D = Annotated[str, Field(pattern="^d")]
+E = Annotated[str, Field(pattern="^e")]
+
+
 class Garden(BaseModel):
     beds: dict[str, Bed] = {}
     least: int = Field(default=0, ge=0)
@@ -72,6 +79,7 @@ class Garden(BaseModel):
     several: tuple[int, ...] = ()
     either: int | str = 0
     maybe: int | None = None
+    begins: A | B | C | D | E = "a"
     shape: Annotated[Circle | Square, Field(discriminator="kind")] | None = None
     loose: Bed | dict[str, str] | None = None
     mode: Literal["open", "shut"] = "open"
@@ -141,6 +149,7 @@ GOOD_AND_BAD: list[tuple[str, list[Any], list[Any]]] = [
     ("on", ["2024-02-29"], ["2023-02-29", "2024-2-1", "20240201"]),
     ("at", ["2024-02-29T23:59:59Z", "2024-01-01t00:00:00.5+02:00"], ["2024-01-01T00:00:00", "2024-01-01", "x"]),
     ("id", ["0b9f7c1e-3a52-4d7e-9a55-6f1f0c2f8a11"], ["0b9f7c1e3a524d7e9a556f1f0c2f8a11", "x"]),
+    ("begins", ["ab", "e"], ["x"]),
     ("shape", [{"kind": "circle", "radius": 1}, None], [{"kind": "circle", "radius": 0}, {"kind": "circle"}]),
     ("loose", [BED, {"a": "b"}, {}], [{"a": 1}, {"litres": -1}]),
 ]  # fmt: skip

@@ -94,8 +94,9 @@ def test_a_handler_that_raises_is_an_error_value() -> None:
 
     host = create_host(DOMAIN, now=clock, effects={"first.get": fails})
     done = host.dispatch(Invocation("fetch", None, "a"))
-    assert (done.status, done.error and done.error.code) == ("error", "EFFECT_RAISED")
-    assert "OSError: no route" in (done.error.message if done.error else "")
+    assert done.error is not None
+    assert (done.status, done.error.code, done.error.timestamp) == ("error", "EFFECT_RAISED", clock())
+    assert "OSError: no route" in done.error.message
 
 
 def test_a_domain_file_has_a_host_too() -> None:

@@ -126,6 +126,12 @@ def test_the_typed_state_is_read_only_in_dataclasses_other_members_and_hooked_mo
         assert to_jsonable_python(realm.data()["more"]) == [1, 3]
 
 
+@pytest.mark.requirement("WP-schema")
+def test_the_version_of_a_uuid_is_part_of_the_schema() -> None:
+    key = state_model(Holder).spec["schema"]["properties"]["key"]
+    assert key["anyOf"][0] == {"type": "string", "format": "uuid", "pattern": "^.{14}4"}
+
+
 class SameName(BaseModel):  # type: ignore[no-redef]
     first: int = Field(0, alias="x")
     other: int = Field(0, alias="x")
@@ -165,6 +171,10 @@ class Opened(BaseModel):
     other: int = 0
 
 
+class Rewritten(BaseModel):
+    other: int = Field(0, json_schema_extra=lambda schema: schema.clear())
+
+
 @pytest.mark.requirement("WP-schema")
 @pytest.mark.parametrize(
     ("model", "place", "words"),
@@ -172,12 +182,13 @@ class Opened(BaseModel):
         (SameName, "other", "JSON name 'x'"),
         (TakenName, "other", "JSON name 'first'"),
         (Wide, "other", "le=1000000000000000000000000000000"),
-        (Infinite, "other", "lt=inf"),
+        (Infinite, "other", "lt=inf, which a portable schema cannot express; write no bound, or a finite one."),
         (Skipped, "other", "SkipJsonSchema"),
         (Printed, "other", "serializer"),
         (Written, "other", "WithJsonSchema"),
         (Weakened, "other", "json_schema_extra (minimum)"),
-        (Opened, "", "json_schema_extra (additionalProperties)"),
+        (Opened, "", "Opened is a schema that is changed by json_schema_extra (additionalProperties)"),
+        (Rewritten, "other", "json_schema_extra (a function)"),
     ],
 )
 def test_what_a_schema_would_leave_out_is_refused_with_the_field(

@@ -36,6 +36,7 @@ def test_a_lease_lives_from_when_its_backup_is_done() -> None:
     office = SlowOffice()
     lease = office.ledger.leases[office.lease("bob", "MUTATES FILE:/a")]
     assert (lease.granted_at, lease.expires_at) == (1_700, 2_700)
+    assert office.granted()[0].existence == []
 
 
 def test_who_waited_is_granted_one_after_the_other_and_no_time_goes_back() -> None:

@@ -21,7 +21,7 @@ from world.klis.ledger_steps import ENDED_KEPT, FORGET_DIES_MS
 from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.session import AgentKey
 from world.klis.settings import KlisSettings
-from world.klis.wait_die import retry_after, spread
+from world.klis.wait_die import asks_for_room_at, retry_after, spread
 
 
 @pytest.fixture
@@ -159,6 +159,8 @@ def test_the_backoff_doubles_until_its_end_and_never_overflows() -> None:
     assert waits == [3, 6, 12, 24, 40, 40, 40]
     assert retry_after(40, backoff_ms=1, max_backoff_ms=2**60) == 2**40
     assert retry_after(41, backoff_ms=1, max_backoff_ms=2**60) == 2**40
+    settings = KlisSettings(backoff_ms=1_000, max_backoff_ms=9_000)
+    assert asks_for_room_at(100, settings, "s") == 8_100 + spread(8_000, "s", 1)
 
 
 @pytest.mark.requirement("KP-4a")

@@ -96,6 +96,22 @@ def test_what_names_no_host_is_refused(host: str) -> None:
     assert "canonical" not in refused.value.details
 
 
+@pytest.mark.requirement("KM-6.3")
+@for_each(
+    ("host", "why"),
+    [
+        ("%2", "a % in its host that begins no two hexadecimal digits"),
+        ("%FF", "percent-encoding is no UTF-8"),
+        ("a b", "no host that can be compared"),
+        ("08.1.1.1", "ends in a number and is no IPv4 address"),
+        ("[::1", "no IPv6 address"),
+    ],
+)
+def test_a_refused_host_says_why(host: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        canonical_host(host)
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3), st.sampled_from([str, hex, lambda one: f"0{one:o}"]))
 def test_every_written_form_of_an_address_is_its_dotted_quad(value: int, dots: int, write: object) -> None:
     octets = list(value.to_bytes(4, "big"))

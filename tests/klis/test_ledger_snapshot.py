@@ -143,7 +143,10 @@ def test_a_renewed_lease_expires_in_its_new_place_whether_or_not_the_ledger_was_
     game.wait(1)
     game.beat(0)
     game.ask("ann", "FILE:/b", "PROVIDES", 1, False)
+    game.key("ann")
     twin = read_ledger(orjson.loads(stored(game.ledger)))
+    for part in ("agents", "keys", "signed_from"):
+        assert getattr(twin, part) == getattr(game.ledger, part)
     first, second = (lease.lease_id for lease in game.ledger.leases.values())
     for ledger in (game.ledger, twin):
         assert [lease.lease_id for lease in ledger.expired(game.now + 10)] == [second, first]

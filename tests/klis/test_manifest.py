@@ -268,6 +268,7 @@ def test_a_merge_cannot_repeat_a_key_of_a_yaml_manifest() -> None:
     assert refusal("a: [1]\nb: {<<: {c: 1}}", yaml=True).message.endswith("write its keys out at line 2, column 5.")
 
 
+@pytest.mark.requirement("KM-6.1")
 def test_the_limits_are_named() -> None:
     few = KlisSettings.read({"max_triples": 2, "max_resource_chars": 11, "max_depth": 2})
     scope = ["MUTATES FILE:/a", "MUTATES FILE:/b"]
@@ -280,6 +281,7 @@ def test_the_limits_are_named() -> None:
     ]:
         refused = refusal(told, settings=few)
         assert (refused.code, refused.details["limit"]) == ("MANIFEST_TOO_LARGE", limit)
+    assert refusal(" " * MAX_MANIFEST_CHARS).code == "MALFORMED_SCHEMA"
 
 
 @pytest.mark.requirement("KM-6.1", "KM-6.2", "KM-6.3", "KM-6.4", "KM-7.2")

@@ -358,18 +358,6 @@ def test_a_cut_log_that_lost_the_copy_of_its_lease_ledger_is_read_from_its_snaps
         assert view_of(load_realm(log, Archive(log))) == view_of(load_realm(whole, Archive(whole)))
 
 
-def test_nothing_is_built_on_a_world_before_the_cut(cut_log: tuple[Path, SealedSnapshot], tmp_path: Path) -> None:
-    copy = tmp_path / "copy.db"
-    shutil.copy(cut_log[0], copy)
-    realm = BenchRealm(str(copy))
-    worlds = [row[0] for row in Archive(realm.log).rows("worlds", {"most": 1_000})]
-    realm.protocol.create_branch("newest", worlds[0], by="ann")
-    with pytest.raises(RefusedError) as refused:
-        realm.protocol.create_branch("old", worlds[-2], by="ann")
-    assert refused.value.code == "EVENT_ARCHIVED"
-    realm.close()
-
-
 @pytest.mark.requirement("CARD-log", "CARD-replay")
 def test_a_cut_that_is_killed_leaves_a_sound_log_and_is_completed_by_the_next(tmp_path: Path) -> None:
     whole = tmp_path / "whole.db"

@@ -208,10 +208,23 @@ def test_a_proposal_that_may_write_nothing_and_declares_nothing_may_touch_nothin
     check_log(address, domain=workshop)
 
 
-def test_a_trusting_host_holds_effects_to_the_manifest_too(address: str, outbox: Outbox) -> None:
-    with a_realm(address, outbox, enforcement="trusting") as world:
-        failed = world.act("ann", "run", {"steps": [step("mail.send", to="ann")]})
-        assert (failed.status, outbox.sent) == ("failed", [])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"enforcement": "trusting"},
+        {"limits": Limits(klis=KlisSettings.recorded({"manifest_rules": 2, "wake_rules": 2}))},
+    ],
+    ids=["trusting", "earlier rules"],
+)
+def test_a_trusting_host_and_earlier_rules_hold_effects_to_the_manifest_too(
+    address: str, outbox: Outbox, parts: Any
+) -> None:
+    scopes: list[Any] = [None, []]
+    with a_realm(address, outbox, **parts) as world:
+        for scope in scopes:
+            failed = world.act("ann", "run", {"steps": [step("mail.send", to="ann")]}, scope=scope)
+            assert failed.error is not None
+            assert (failed.error.code, outbox.sent) == ("KLIS_SCOPE_VIOLATION", [])
     check_log(address, domain=workshop)
 
 

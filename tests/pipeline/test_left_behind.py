@@ -259,6 +259,26 @@ def test_who_has_no_workspace_does_not_start_what_was_backed_up_there(address: s
     check_log(address, domain=workshop)
 
 
+@pytest.mark.requirement("WP-exkey")
+def test_the_next_of_a_key_starts_when_the_one_before_it_has_put_back_its_files(address: str, root: Path) -> None:
+    held = Held()
+
+    @handler("wait")
+    def wait(params: Any, call: Any) -> Any:
+        return held(params, call)
+
+    plan = {"mutates": ["FILE:/b.txt"], "steps": [step("wait")], "give_up": True}
+    with a_workshop(address, root, effects=[wait]) as world:
+        with acting(world, "ann", "run", plan, scope=[], execution_key="till") as first:
+            assert held.begun.wait(PATIENCE_S)
+            second = world.act("bob", "run", {}, execution_key="till")
+            assert second.status == "approved"
+            held.may_go.set()
+        assert first[0].rollback is not None
+        assert world.proposal(second.proposal_id).status == "completed"
+    check_log(address, domain=workshop)
+
+
 # A result that comes late
 
 

@@ -115,6 +115,17 @@ def test_without_a_fitting_migration_nothing_changes_and_every_place_is_listed(s
     assert {place["path"] for place in told[0]["left"]} == {"total"}
 
 
+@pytest.mark.requirement("WP-base", "WP-schema")
+def test_a_branch_begins_only_at_a_world_that_obeys_the_schema_in_force(shared_log_url: str) -> None:
+    with founded(shared_log_url) as realm:
+        earlier = realm.branch("side").head
+    with Realm.open_to_adopt(shared_log_url, domain=second()) as realm:
+        with pytest.raises(RefusedError) as refused:
+            realm.create_branch("old", earlier)
+        assert refused.value.code == "DATA_DOES_NOT_FIT"
+        realm.create_branch("new", realm.branch("side").head)
+
+
 class Broken(Domain):
     """A domain whose migration is what the test gives."""
 

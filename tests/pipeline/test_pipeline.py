@@ -254,16 +254,19 @@ def test_limits_are_named_in_the_refusal(log_url: str) -> None:
 
 
 @pytest.mark.requirement("WP-exec")
-def test_a_world_too_large_for_the_log_ends_its_proposal_failed(log_url: str) -> None:
+def test_a_world_or_a_result_too_large_for_the_log_ends_its_proposal_failed(log_url: str) -> None:
     @handler("bank.charge", idempotent=True)
     def wordy(params: Any, call: Any) -> Any:
-        return {"receipt": "x" * 5_000}
+        return {"receipt": "x" * 5_000 * params["amount"]}
 
     with open_shop(log_url, limits=Limits(max_event_bytes=6_000), effects=[wordy]) as world:
         large = world.act("ann", "charge", {"amount": 1, "times": 2})
         assert large.status == "failed"
         assert large.error is not None
         assert large.error.code == "WORLD_TOO_LARGE"
+        large = world.act("ann", "charge", {"amount": 2, "times": 1})
+        assert large.error is not None
+        assert large.error.code == "EFFECT_INVALID_RESULT"
         assert world.data()["receipts"] == []
         assert world.act("ann", "sell", {"item": "tea"}).status == "completed"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.cli.notebook import drop, opened, put, write
+from tests.cli.notebook import drop, notebook, opened, put, write
+from world.audit.sealing import last_commit
 from world.errors import RefusedError
 from world.read_models.archive import Archive
 from world.read_models.blame import blame_values
@@ -15,6 +18,8 @@ from world.read_models.lineage import common_ancestor, heads_at, line, recorded_
 from world.read_models.log_differences import compare_logs
 from world.read_models.provenance import causes_of
 from world.read_models.trace import MAX_LATER, find_origins, trace_proposal, trace_source
+from worldprotocol import Realm
+from worldprotocol.export.archive.cutting import CutPlan, cut, open_for_cutting
 
 
 @pytest.mark.requirement("WP-lineage", "WP-restore", "CARD-audit", "IC-audit")
@@ -55,6 +60,22 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
         assert (name, trace_source(archive, came)) == (traced.name, traced)
         assert recorded_by(archive, world.sealed(second).at) >= archive.world(second).position
         assert compare_logs(archive, Archive(world.log)) is None
+
+
+@pytest.mark.requirement("WP-base")
+def test_nothing_is_built_on_a_world_before_the_cut_of_the_log(tmp_path: Path) -> None:
+    address = str(tmp_path / "w.db")
+    with opened(address) as world:
+        first, second, third = (write(world, put("count", number), by="ann") for number in (1, 2, 3))
+    with open_for_cutting(address) as log:
+        archives: Any = (SimpleNamespace(digest="0" * 64),)
+        upto = last_commit(log, Archive(log).world(second).position)
+        cut(log, CutPlan(archives, upto, 0), by="ann", now_ms=0)
+    with Realm.open(address, domain=notebook) as world:
+        world.create_branch("newest", third)
+        with pytest.raises(RefusedError) as refused:
+            world.create_branch("old", first)
+        assert refused.value.code == "EVENT_ARCHIVED"
 
 
 def test_an_old_world_is_said_to_have_more_than_a_hundred_descendants(log_url: str) -> None:

@@ -214,7 +214,7 @@ def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
     except ValidationError as invalid:
         faults = [
             {"path": ".".join(["input", *map(str, fault["loc"])]), "message": fault["msg"]}
-            for fault in invalid.errors(include_url=False, include_context=False, include_input=False)
+            for fault in invalid.errors()
         ]
         shown = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
         rendered = freeze({"faults": faults})

@@ -147,10 +147,10 @@ class DomainSchema:
 
     def place(self, path: str) -> FieldSpec | None:
         """Return the spec at a patch path, None for an unknown place."""
-        known = self._places.get(path, _UNKNOWN)
-        if known is not _UNKNOWN:
-            return known
-        place = self._find(parse_path(path))
+        try:
+            return self._places[path]
+        except KeyError:
+            place = self._find(parse_path(path))
         if len(self._places) >= _MAX_PLACES:
             self._places.clear()
         self._places[path] = place
@@ -176,7 +176,6 @@ class DomainSchema:
         return field_at(self.state, segments, into_free_arrays=False)
 
 
-_UNKNOWN: Final = FieldSpec("any")  # distinguished from every spec by identity
 _MAX_PLACES: Final = 10_000  # number of cached patch paths, which contain indexes and are unbounded
 
 

@@ -25,11 +25,10 @@ _FEW: Final = 16
 class Holders:
     """Sessions with triples of one predicate group at one place, with counts."""
 
-    __slots__ = ("counts", "heap", "total")
+    __slots__ = ("counts", "heap")
 
     def __init__(self) -> None:
         self.counts: dict[Session, int] = {}
-        self.total = 0
         self.heap: list[tuple[tuple[int, str, str], int, Session]] | None = None
 
     def add(self, session: Session) -> None:
@@ -41,12 +40,10 @@ class Holders:
             counts[session] = 1
             if self.heap is not None:
                 heappush(self.heap, _entry(session))
-        self.total += 1
 
     def remove(self, session: Session) -> None:
         """Uncount one triple of a session."""
         counts = self.counts
-        self.total -= 1
         if counts[session] > 1:
             counts[session] -= 1
             return
@@ -217,5 +214,5 @@ class ConflictIndex:
 def _collect(side: list[Holders | None], groups: tuple[int, ...], found: list[Holders]) -> None:
     for group in groups:
         holders = side[group]
-        if holders is not None and holders.total:
+        if holders is not None and holders.counts:
             found.append(holders)

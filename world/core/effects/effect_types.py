@@ -119,8 +119,7 @@ class EffectType(Generic[P, I, O]):
             read: O = _adapter(self.output).validate_json(canonical_bytes(value))
         except ValidationError as invalid:
             faults = "; ".join(
-                f"{'.'.join(map(str, fault['loc'])) or 'result'}: {fault['msg']}"
-                for fault in invalid.errors(include_url=False, include_context=False, include_input=False)
+                f"{'.'.join(map(str, fault['loc'])) or 'result'}: {fault['msg']}" for fault in invalid.errors()
             )
             raise RefusedError(
                 ErrorCode.EFFECT_INVALID_RESULT, f"The result of {self.type} does not fit its output: {faults}."
@@ -137,7 +136,7 @@ class EffectType(Generic[P, I, O]):
         try:
             return read_json(adapter.dump_json(adapter.validate_python(value), by_alias=True))
         except ValidationError as invalid:
-            first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
+            first = invalid.errors()[0]["msg"]
             raise RefusedError(
                 ErrorCode.EFFECT_INVALID_RESULT, f"The result of {self.type} does not fit its output: {first}."
             ) from None

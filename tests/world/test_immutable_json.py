@@ -1,7 +1,8 @@
-"""Frozen nodes: the canonical text, the depth and the order of members, however a node came about."""
+"""Frozen nodes: no change, the canonical text, the depth and the order of members, however a node came about."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from tests.support.tables import for_each
 from world.errors import RefusedError
+from world.model.canonical_json import canonical_text
 from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze, thaw
 
@@ -106,6 +108,54 @@ def test_a_large_node_that_is_changed_again_and_again_has_the_text_of_what_it_ho
         array.append([step])
         row = row.with_appended([step])
         assert frozen_text(row) == rfc8785.dumps(array)
+
+
+MUTATORS: list[Callable[[Any], object]] = [
+    lambda tree: tree.__setitem__("a", 1),
+    lambda tree: tree.__delitem__("a"),
+    lambda tree: tree.__ior__({"a": 1}),
+    lambda tree: tree.clear(),
+    lambda tree: tree.pop("a"),
+    lambda tree: tree.popitem(),
+    lambda tree: tree.setdefault("z", 1),
+    lambda tree: tree.update(a=1),
+    lambda tree: tree["list"].__setitem__(0, 1),
+    lambda tree: tree["list"].__setitem__(slice(0, 1), []),
+    lambda tree: tree["list"].__delitem__(0),
+    lambda tree: tree["list"].__iadd__([1]),
+    lambda tree: tree["list"].__imul__(2),
+    lambda tree: tree["list"].append(1),
+    lambda tree: tree["list"].extend([1]),
+    lambda tree: tree["list"].insert(0, 1),
+    lambda tree: tree["list"].remove(3),
+    lambda tree: tree["list"].clear(),
+    lambda tree: tree["list"].pop(),
+    lambda tree: tree["list"].sort(),
+    lambda tree: tree["list"].reverse(),
+    lambda tree: tree["list"][1].update(b=2),
+    lambda tree: tree.__init__({"b": 1}) or tree.pop("a"),
+    lambda tree: tree.extra.x,
+]
+
+
+@pytest.mark.requirement("INT-4.2", "INT-10.1")
+@for_each("mutate", MUTATORS)
+def test_a_frozen_tree_cannot_be_changed(mutate: Callable[[Any], object]) -> None:
+    tree = freeze({"a": 1, "list": [3, {"b": 1}]})
+    with pytest.raises((TypeError, AttributeError), match=r"is frozen|no attribute 'extra'"):
+        mutate(tree)
+    assert canonical_text(thaw(tree)) == '{"a":1,"list":[3,{"b":1}]}'
+
+
+@pytest.mark.requirement("INT-4.2")
+def test_every_mutator_that_python_has_is_refused() -> None:
+    reading = {"copy", "count", "fromkeys", "get", "index", "items", "keys", "values"}
+    kinds: list[tuple[type, type]] = [(FrozenDict, dict), (FrozenList, list)]
+    for frozen, plain in kinds:
+        methods = {name for name in dir(plain) if not name.startswith("_")} - reading
+        methods |= {"__setitem__", "__delitem__"}
+        methods |= {"__ior__"} if plain is dict else {"__iadd__", "__imul__"}
+        assert {name for name in methods if getattr(frozen, name) is getattr(plain, name)} == set()
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "both"])
