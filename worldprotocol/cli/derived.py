@@ -208,7 +208,7 @@ def _caller(desk: CommandContext, operation: Declared[Any, Any], actor: str | No
         click.UsageError: the actor has to be named here, or options contradict each other.
     """
     desk.check_server_options()
-    desk.check_place(desk_path(), is_named=False)
+    desk.check_place(click.get_current_context().command_path.partition(" ")[2], is_named=False)
     target = target_of(desk)
     if target is not None:
         from worldprotocol.cli.remote.calling import connected
@@ -226,11 +226,6 @@ def _caller(desk: CommandContext, operation: Declared[Any, Any], actor: str | No
         from worldprotocol.cli.support.redaction import resource_digests
 
         yield LocalCaller(realm, actor, resource_digests=lambda: resource_digests(desk.settings()))
-
-
-def desk_path() -> str:
-    """Return the words of the running command."""
-    return click.get_current_context().command_path.partition(" ")[2]
 
 
 def _completed(client: OperationCaller, kind: IdKind, given: Any) -> Any:
